@@ -1,0 +1,40 @@
+# make demo   the environment, then a model trained on two CPU cores and its pictures in demo/
+# make test   the environment, then all tests
+# make lint   style and types
+# make bench  the claims of speed, one script each
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint format bench clean
+
+demo: $(READY)
+	$(BIN)/npdraw demo --out demo
+
+# Two workers for two cores, hence one torch thread in each: two threads each would fight over the same cores.
+# worksteal gives a worker neighbouring tests, so that a module's fixtures are mostly made once.
+test: $(READY)
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+
+lint: $(READY)
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy src
+
+format: $(READY)
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+bench: $(READY)
+	set -e; for script in benchmarks/*.py; do echo "== $$script"; $(BIN)/python $$script; done
+
+# The stamp is written last, so an interrupted install is taken up again, and a finished one is left alone.
+$(READY): pyproject.toml constraints.txt
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,142 @@
+"""`PartBank`: M exemplar parts, real K x K patches of training images, found by k-medoids.
+
+Choices that the paper leaves open:
+- Patches are taken at random places of random images, always wholly inside the image.
+- A patch is blank when no pixel reaches `BLANK`. Blank patches are never candidates, on any data: Alg. 1 would draw a
+  blank part in every empty cell, and a blank part and a skipped step give the same canvas, so nothing is lost.
+- Dissimilarity is the squared Euclidean distance: its sum over patches is the squared error that the PSNR of parses
+  measures. Up to `EXACT` patches are clustered at once (FasterPAM, whose matrix is EXACT x EXACT). More are searched
+  as CLARA does: cluster several samples, keep the medoids with the least cost on all patches, in bounded memory.
+- Medoids are sorted by brightness, so that the bank reads as a palette and neighbours in index look alike.
+"""
+
+from typing import Any, Self
+
+import torch
+from torch import Tensor, nn
+
+from npdraw.errors import InputError
+
+BLANK = 0.1  # a patch whose brightest pixel is below this is blank
+EXACT = 10_000  # patches clustered at once; beyond, CLARA
+SAMPLES, SAMPLE_SIZE = 5, 5_000  # how many samples CLARA clusters, and how large (at least two patches a part)
+
+
+class PartBank(nn.Module):
+    """M parts as a buffer `parts` (M,C,K,K), float32 in [0, 1]. It has no weights; it moves and saves with a model."""
+
+    parts: Tensor
+
+    def __init__(self, parts: Tensor):
+        super().__init__()
+        if parts.ndim != 4 or parts.shape[2] != parts.shape[3] or 0 in parts.shape:
+            raise InputError(f"parts must have the shape (M, C, K, K), got {tuple(parts.shape)}")
+        self.register_buffer("parts", parts.detach().float().clone())
+
+    def __len__(self) -> int:
+        return len(self.parts)
+
+    @property
+    def part_size(self) -> int:
+        return self.parts.shape[-1]
+
+    @property
+    def channels(self) -> int:
+        return self.parts.shape[1]
+
+    def extra_repr(self) -> str:
+        return f"{len(self)} parts of {self.part_size} x {self.part_size}, {self.channels} channel(s)"
+
+    def _repr_html_(self) -> str:
+        from npdraw import show
+
+        return f'<div><code>{self!r}</code><br><img src="{show.png_data_uri(show.bank_picture(self.parts))}"></div>'
+
+    @classmethod
+    def build(cls, images: Tensor, part_size: int, parts: int, patches: int = 5000, seed: int = 0) -> Self:
+        """Learn a bank from images (N,C,H,W), uint8 or float in [0, 1]; the same seed gives the same bank."""
+        candidates = sample_patches(images, part_size, patches, seed)  # (P,D)
+        medoids = k_medoids(candidates, parts, seed)
+        chosen = candidates[medoids]
+        order = torch.sort(chosen.sum(1), stable=True).indices
+        return cls(chosen[order].reshape(parts, images.shape[1], part_size, part_size))
+
+
+def sample_patches(images: Tensor, part_size: int, count: int, seed: int) -> Tensor:
+    """Up to `count` random patches that are not blank: (P,D) float32, on the CPU. Fewer only where the images hold fewer."""
+    n, c, height, width = images.shape
+    if not 1 <= part_size <= min(height, width):
+        raise InputError(
+            f"a part of {part_size} x {part_size} does not fit images of {height} x {width}; choose a smaller part size"
+        )
+    generator = torch.Generator().manual_seed(seed)
+    flat, offset = images.reshape(-1), torch.arange(part_size)
+    inside = (offset[:, None] * width + offset).flatten()  # (K*K,)
+    inside = (torch.arange(c)[:, None] * (height * width) + inside).flatten()  # (D,)
+    found, have = [], 0
+    for _ in range(20):  # a round draws `count` patches; nearly blank sets need several
+        i = torch.randint(n, (count,), generator=generator)
+        y = torch.randint(height - part_size + 1, (count,), generator=generator)
+        x = torch.randint(width - part_size + 1, (count,), generator=generator)
+        start = i * (c * height * width) + y * width + x
+        drawn = torch.cat([_unit(flat[(s[:, None] + inside).to(flat.device)]).cpu() for s in start.split(100_000)])
+        found.append(drawn[drawn.amax(1) >= BLANK])
+        have += len(found[-1])
+        if have >= count:
+            break
+    if not have:
+        raise InputError("no part can be learned: every patch of these images is blank (is ink dark on white? invert it)")
+    return torch.cat(found)[:count]
+
+
+def _unit(pixels: Tensor) -> Tensor:
+    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
+
+
+def k_medoids(points: Tensor, k: int, seed: int) -> Tensor:
+    """Indices (k,) of k different points that serve all points (P,D) best, by FasterPAM or, beyond EXACT points, CLARA."""
+    if k < 1:
+        raise InputError(f"a bank needs at least one part, not {k}")
+    generator = torch.Generator().manual_seed(seed)
+    samples, size = (1, EXACT) if len(points) <= EXACT else (SAMPLES, max(SAMPLE_SIZE, 2 * k))
+    best, best_cost = None, float("inf")
+    for _ in range(samples):
+        index = torch.randperm(len(points), generator=generator)[:size]
+        medoids = index[_faster_pam(points[index], k, seed)]
+        cost = float(nearest(points, points[medoids])[1].double().sum()) if samples > 1 else 0.0
+        if cost < best_cost:
+            best, best_cost = medoids, cost
+    assert best is not None
+    return best
+
+
+def _faster_pam(points: Tensor, k: int, seed: int) -> Tensor:
+    import kmedoids
+
+    unique, inverse = torch.unique(points, dim=0, return_inverse=True)
+    if len(unique) < k:
+        raise InputError(
+            f"{k} parts asked for, but the images hold only {len(unique)} different patches; ask for fewer parts"
+        )
+    distances = (torch.cdist(points, points) ** 2).numpy()
+    result: Any = kmedoids.fasterpam(distances, k, init="random", random_state=seed % 2**32, n_cpu=1)
+    medoids = torch.from_numpy(result.medoids.astype("int64"))
+    # Equal patches may stand twice among the medoids when patches repeat: give the second place to the worst served.
+    kept = {int(inverse[m]): int(m) for m in medoids.flip(0)}
+    while len(kept) < k:
+        chosen = torch.tensor(list(kept.values()))
+        worst = int(torch.from_numpy(distances[:, chosen]).amin(1).argmax())
+        kept[int(inverse[worst])] = worst
+    return torch.tensor(list(kept.values()))
+
+
+def nearest(points: Tensor, parts: Tensor, chunk: int = 65_536) -> tuple[Tensor, Tensor]:
+    """For each point (P,D) the index of the nearest part (M,D), lowest first on ties, and its squared distance.
+
+    One matrix product a chunk gives the order; the distance itself is taken from the difference, so it is exact.
+    """
+    norms = (parts**2).sum(1) / 2
+    found = [(norms - x @ parts.T).argmin(1) for x in points.split(chunk)]
+    index = torch.cat(found) if found else torch.zeros(0, dtype=torch.int64)
+    squares = [((x - parts[i]) ** 2).sum(1) for x, i in zip(points.split(chunk), index.split(chunk), strict=True)]
+    return index, torch.cat(squares) if squares else points.new_zeros(0)

@@ -1,0 +1,160 @@
+"""The canvas that a drawing makes with a bank of parts (Eq. 3).
+
+Choices:
+- The grid has one cell for each place; a side that is no multiple of K is padded, floor on the left (top) and ceil on
+  the right (bottom), and the canvas that decoder and scores see is cropped back (28 with K=5: 30 x 30, 6 x 6 cells).
+- Eq. 3 with whether in {0, 1} is a running element-wise maximum, so the canvases after all T steps are one cumulative
+  maximum over parts scattered to their cells. Nothing of size (B,T,M,K,K,C) is ever made.
+- With a relaxed whether the printed powers give 0 on an empty canvas for every z < 1; we interpolate,
+  c + z (max(c, drawn) - c), which agrees with Eq. 3 at z = 0 and z = 1.
+"""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+
+
+@dataclass(frozen=True)
+class Grid:
+    """A canvas of height x width cut into cells of part_size x part_size, in raster order."""
+
+    height: int
+    width: int
+    part_size: int
+
+    def __post_init__(self) -> None:
+        if not 1 <= self.part_size <= min(self.height, self.width):
+            raise InputError(
+                f"a part of {self.part_size} x {self.part_size} does not fit a canvas of {self.height} x {self.width}; "
+                f"choose a part size from 1 to {min(self.height, self.width)}"
+            )
+
+    @cached_property
+    def rows(self) -> int:
+        return -(-self.height // self.part_size)
+
+    @cached_property
+    def columns(self) -> int:
+        return -(-self.width // self.part_size)
+
+    @property
+    def cells(self) -> int:
+        """Number of places L, which is also the number of steps T."""
+        return self.rows * self.columns
+
+    @property
+    def padded(self) -> tuple[int, int]:
+        """Height and width of the padded canvas."""
+        return self.rows * self.part_size, self.columns * self.part_size
+
+    @property
+    def corner(self) -> tuple[int, int]:
+        """Row and column of the canvas's first pixel inside the padded canvas."""
+        return (self.padded[0] - self.height) // 2, (self.padded[1] - self.width) // 2
+
+    def cut(self, images: Tensor) -> Tensor:
+        """Pad and cut images into cells: (B,C,H,W) -> (B,L,D)."""
+        (top, left), (height, width) = self.corner, self.padded
+        b, c = images.shape[:2]
+        x = F.pad(images, (left, width - self.width - left, top, height - self.height - top))
+        x = x.reshape(b, c, self.rows, self.part_size, self.columns, self.part_size)
+        return x.permute(0, 2, 4, 1, 3, 5).reshape(b, self.cells, -1)
+
+    def join(self, cells: Tensor, crop: bool = True) -> Tensor:
+        """Put cells together again: (...,L,D) -> (...,C,H,W), cropped or with the padding."""
+        *lead, _, d = cells.shape
+        k = self.part_size
+        x = cells.reshape(-1, self.rows, self.columns, d // (k * k), k, k)  # (N,R,S,C,K,K)
+        x = x.permute(0, 3, 1, 4, 2, 5).reshape(*lead, d // (k * k), *self.padded)
+        return self.crop(x) if crop else x
+
+    def crop(self, padded: Tensor) -> Tensor:
+        """(...,Hp,Wp) -> (...,H,W)"""
+        top, left = self.corner
+        return padded[..., top : top + self.height, left : left + self.width]
+
+    def shrink(self, images: Tensor) -> Tensor:
+        """What bank and parser see of an image larger than the canvas: its average by area. (B,C,*,*) -> (B,C,H,W)"""
+        return images if images.shape[-2:] == (self.height, self.width) else self._area(images)
+
+    def _area(self, images: Tensor) -> Tensor:
+        return F.interpolate(images, size=(self.height, self.width), mode="area")
+
+
+def place_masks(drawing: Drawing, places: int) -> Tensor:
+    """The place of each step, empty where it was skipped: (B,T,L) bool."""
+    return F.one_hot(drawing.where, places).bool() & drawing.whether[..., None]
+
+
+def used_places(masks: Tensor) -> Tensor:
+    """Places drawn before each step: (B,T,L) -> (B,T,L) bool."""
+    return (masks.long().cumsum(1) - masks.long()) > 0
+
+
+def cell_canvases(drawing: Drawing, parts: Tensor, places: int) -> Tensor:
+    """Canvases after every step, as cells; no check of the indices. parts (M,C,K,K) -> (B,T,L,D)"""
+    b, t = drawing.what.shape
+    d = parts[0].numel()
+    drawn = parts.flatten(1)[drawing.what] * drawing.whether[..., None]  # (B,T,D)
+    cells = drawn.new_zeros(b, t, places, d)
+    cells.scatter_(2, drawing.where[..., None, None].expand(b, t, 1, d), drawn[:, :, None])
+    return _running_max(cells)
+
+
+def _running_max(cells: Tensor) -> Tensor:
+    """Cumulative maximum over dimension 1, in place, by doubling: log2(T) passes and no index tensor as cummax has."""
+    shift = 1
+    while shift < cells.shape[1]:
+        cells[:, shift:] = torch.maximum(cells[:, shift:], cells[:, :-shift])
+        shift *= 2
+    return cells
+
+
+def last_cells(drawing: Drawing, parts: Tensor, places: int) -> Tensor:
+    """The last canvas alone, as cells; no check of the indices. (B,L,D)"""
+    b, t = drawing.what.shape
+    d = parts[0].numel()
+    drawn = parts.flatten(1)[drawing.what] * drawing.whether[..., None]  # (B,T,D)
+    cells = drawn.new_zeros(b, places, d)
+    return cells.scatter_reduce(1, drawing.where[..., None].expand(b, t, d), drawn, "amax")
+
+
+def render(drawing: Drawing, parts: Tensor, grid: Grid) -> Tensor:
+    """The last canvas of every drawing. parts (M,C,K,K) -> (B,C,H,W)"""
+    drawing.check(len(parts), grid.cells)
+    return grid.join(last_cells(drawing, parts, grid.cells))
+
+
+def render_steps(drawing: Drawing, parts: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
+    """The canvas after every step and the place mask of every step: (B,T,C,H,W), (B,T,1,H,W)."""
+    drawing.check(len(parts), grid.cells)
+    canvases = grid.join(cell_canvases(drawing, parts, grid.cells))
+    return canvases, grid.join(mask_cells(place_masks(drawing, grid.cells), grid, canvases.dtype))
+
+
+def mask_cells(masks: Tensor, grid: Grid, dtype: torch.dtype) -> Tensor:
+    """Place masks as one-channel cells: (B,T,L) -> (B,T,L,K*K)."""
+    return masks.to(dtype)[..., None].expand(*masks.shape, grid.part_size**2)
+
+
+def soft_cell_canvases(what: Tensor, where: Tensor, whether: Tensor, parts: Tensor) -> Tensor:
+    """Canvases after every step from relaxed choices, with gradient: what (B,T,M), where (B,T,L), whether (B,T).
+
+    The parts are mixed by one matrix product. Where every whether is 0 or 1 and carries no gradient this is the
+    running maximum again; a relaxed whether needs the recursion. Returns (B,T,L,D).
+    """
+    mixed = what @ parts.flatten(1)  # (B,T,D)
+    drawn = where[..., None] * mixed[:, :, None]  # (B,T,L,D)
+    if not whether.is_floating_point():
+        return torch.cummax(drawn * whether[..., None, None], dim=1).values
+    canvas, canvases = torch.zeros_like(drawn[:, 0]), []
+    for t in range(drawn.shape[1]):
+        canvas = canvas + whether[:, t, None, None] * (torch.maximum(canvas, drawn[:, t]) - canvas)
+        canvases.append(canvas)
+    return torch.stack(canvases, dim=1)

@@ -1,0 +1,101 @@
+"""`Choices`: the distributions of what, where and whether at every step, as the heads of prior and posterior give them.
+
+The three are independent at a step. What and where exist only where the step is drawn, so their terms are multiplied
+by whether: by its value in a log-probability, by its probability in a divergence (exact, less variance than a sampled
+value, and it gives whether a gradient).
+"""
+
+from typing import NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from npdraw.drawing import Drawing
+
+NEVER = -1e4  # a logit whose probability is exactly 0 in float32, and whose products with 0 stay finite
+
+
+class Terms(NamedTuple):
+    """One number a step for each variable, each (B,T)."""
+
+    what: Tensor
+    where: Tensor
+    whether: Tensor
+
+    def total(self) -> Tensor:
+        """Sum over steps and variables: (B,)"""
+        return (self.what + self.where + self.whether).sum(1)
+
+
+class Choices(NamedTuple):
+    """Logits of a batch of steps."""
+
+    what: Tensor  # (B,T,M)
+    where: Tensor  # (B,T,L)
+    whether: Tensor  # (B,T)
+
+    def float(self) -> "Choices":
+        return Choices(*(x.float() for x in self))
+
+    def forbid(self, used: Tensor) -> "Choices":
+        """The same with where renormalised over the places that are not used, (B,T,L) bool."""
+        return self._replace(where=self.where.masked_fill(used, NEVER))
+
+    def log_prob(self, drawing: Drawing) -> Terms:
+        """Log-probability of each step's choices; no term for what and where at a skipped step."""
+        drawn = drawing.whether.to(self.whether.dtype)
+        what = self.what.log_softmax(-1).gather(-1, drawing.what[..., None])[..., 0]
+        where = self.where.log_softmax(-1).gather(-1, drawing.where[..., None])[..., 0]
+        whether = F.logsigmoid(torch.where(drawing.whether, self.whether, -self.whether))
+        return Terms(what * drawn, where * drawn, whether)
+
+    def kl(self, other: "Choices") -> Terms:
+        """KL divergence of each step from the same step of `other`, analytic."""
+        drawn = self.whether.sigmoid()
+        what, where = (
+            (p.softmax(-1) * (p.log_softmax(-1) - q.log_softmax(-1))).sum(-1)
+            for p, q in ((self.what, other.what), (self.where, other.where))
+        )
+        whether = drawn * (F.logsigmoid(self.whether) - F.logsigmoid(other.whether)) + (1 - drawn) * (
+            F.logsigmoid(-self.whether) - F.logsigmoid(-other.whether)
+        )
+        return Terms(drawn * what, drawn * where, whether)
+
+    def perturb(self, u: Tensor) -> "Choices":
+        """Add Gumbel noise to what and where and logistic noise to whether, so that the best choice is a sample.
+
+        u (B, T, M + L + 1) uniform in [0, 1)
+        """
+        u = u.clamp(1e-7, 1 - 1e-7)
+        m, n = self.what.shape[-1], self.where.shape[-1]
+        gumbel = -(-u.log()).log()
+        logistic = u[..., -1].log() - (-u[..., -1]).log1p()
+        return Choices(self.what + gumbel[..., :m], self.where + gumbel[..., m : m + n], self.whether + logistic)
+
+    def best(self, no_repeat: bool = False) -> Drawing:
+        """The highest score of each variable: the most likely drawing of logits, a sample of perturbed ones.
+
+        With `no_repeat` the steps choose one after another among the places not used before them.
+        """
+        whether = self.whether > 0
+        if not no_repeat:
+            return Drawing(self.what.argmax(-1), self.where.argmax(-1), whether)
+        scores = self.where.detach().clone()
+        for t in range(scores.shape[1] - 1):
+            chosen = F.one_hot(scores[:, t].argmax(-1), scores.shape[-1]).bool() & whether[:, t, None]  # (B,L)
+            scores[:, t + 1 :].masked_fill_(chosen[:, None], NEVER)
+        return Drawing(self.what.argmax(-1), scores.argmax(-1), whether)
+
+
+def relax(perturbed: Choices, temperature: Tensor | float, whether: str) -> Choices:
+    """Weights through which gradients reach the posterior, from its perturbed logits.
+
+    what: soft (Gumbel-softmax); where: hard forward, soft backward (straight through); whether: the hard sample with
+    no gradient (boolean), or a relaxed Bernoulli. Returns weights (B,T,M), (B,T,L), (B,T), not logits.
+    """
+    what = (perturbed.what / temperature).softmax(-1)
+    soft = (perturbed.where / temperature).softmax(-1)
+    hard = F.one_hot(perturbed.where.argmax(-1), soft.shape[-1]).to(soft.dtype)
+    drawn = (perturbed.whether / temperature).sigmoid() if whether == "relaxed" else perturbed.whether > 0
+    return Choices(what, hard + soft - soft.detach(), drawn)

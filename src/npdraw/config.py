@@ -1,0 +1,264 @@
+"""One typed config: every number of a run. The docstring under a field is its help text on the command line.
+
+Nothing here touches files: store.py reads and writes configs as YAML. An unknown key or a wrong type is an
+`InputError` that names the nearest key.
+"""
+
+import dataclasses
+import difflib
+from dataclasses import dataclass, field
+from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
+
+from npdraw.errors import InputError
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class DataConfig:
+    """Where the images come from and what they are."""
+
+    source: str = ""
+    """`digits` (embedded), a folder of images, or an .npz with uint8 train_images."""
+    height: int = 28
+    """Height of the images."""
+    width: int = 28
+    """Width of the images."""
+    channels: int = 1
+    """1 for grey, 3 for colour."""
+    canvas: int = 28
+    """Longer side of the canvas; a larger image is averaged by area for bank and parser."""
+    binarise: bool = False
+    """Draw every pixel as 0 or 1 anew at each use (bank and parses stay grey)."""
+    validation: int = 5000
+    """Images carved out of the training set by seed."""
+
+
+@dataclass(frozen=True)
+class BankConfig:
+    """The bank of parts."""
+
+    part_size: int = 5
+    """K: a part is K x K pixels of the canvas."""
+    parts: int = 50
+    """M: how many parts."""
+    patches: int = 5000
+    """Random patches that k-medoids chooses from."""
+
+
+@dataclass(frozen=True)
+class PriorConfig:
+    """The Transformer over canvases."""
+
+    width: int = 64
+    """Width of the Transformer."""
+    depth: int = 8
+    """Number of blocks."""
+    heads: int = 16
+    """Attention heads."""
+    head_dim: int = 64
+    """Width of one head."""
+    mlp: int = 2048
+    """Hidden width of the blocks' MLP."""
+    dropout: float = 0.1
+    """Dropout probability."""
+    stem: Literal["paper", "cells"] = "paper"
+    """First convolution on a canvas: 3 x 3 with stride 2, or one window a cell (much faster)."""
+    stem_channels: int = 16
+    """Channels of the canvas's two convolutions."""
+    mask: Literal["step", "union"] = "step"
+    """The mask channel: the place of the newest part (paper), or of all so far (released code)."""
+    no_repeat: bool = False
+    """Never draw in the same place twice."""
+
+
+@dataclass(frozen=True)
+class PosteriorConfig:
+    """The encoder."""
+
+    layers: int = 4
+    """Convolutions; the first three have stride 2."""
+    width: int = 128
+    """Channels."""
+    heads: Literal["cell", "global"] = "cell"
+    """Read step t off cell t of the feature map, or all steps off the flattened map."""
+    whether: Literal["none", "relaxed"] = "none"
+    """Gradient of whether through the canvas: none, or a relaxed Bernoulli."""
+
+
+@dataclass(frozen=True)
+class DecoderConfig:
+    """From canvas to image."""
+
+    width: int = 128
+    """Channels."""
+    middle: Literal["plain", "residual"] = "plain"
+    """Two plain convolutions (ink) or two residual blocks (colour)."""
+    shortcut: bool = False
+    """Let the last layer see the canvas too."""
+    likelihood: Literal["bernoulli", "mixture"] = "bernoulli"
+    """Bernoulli for ink, mixture of discretised logistics for grey levels and colour."""
+    mixtures: int = 10
+    """Components of the mixture."""
+
+
+@dataclass(frozen=True)
+class PriorStage:
+    """Stage one: the prior learns from parses; the epoch with the least validation loss is kept."""
+
+    epochs: int = 200
+    """Passes over the training set."""
+    batch: int = 64
+    """Images a step, over all processes."""
+    rate: float = 1e-4
+    """Learning rate of Adam."""
+    warmup: int = 0
+    """Steps over which the rate rises from 0."""
+    decay: bool = False
+    """Let the rate fall to 0 by a cosine."""
+    ema: float = 0.0
+    """Decay of the running average of weights; 0 for none."""
+
+
+@dataclass(frozen=True)
+class ModelStage:
+    """Stage two: posterior and decoder, with the prior fixed."""
+
+    epochs: int = 500
+    """Passes over the training set."""
+    batch: int = 150
+    """Images a step, over all processes."""
+    rate: float = 1e-3
+    """Learning rate of Adam."""
+    decay: bool = False
+    """Let the rate fall to 0 by a cosine."""
+    ema: float = 0.999
+    """Decay of the running average of weights; 0 for none."""
+    regulariser: float = 50.0
+    """lambda: weight of minus log q(parse given image)."""
+    kl: float = 1.0
+    """Weight of the KL term."""
+    kl_every: int = 1
+    """Take the KL term every so many steps, weighted by as much."""
+    parsed_start: float = 0.0
+    """Share of images whose canvas is the parse's at first ..."""
+    parsed_end: float = 0.0
+    """... and at last."""
+    parsed_epochs: int = 1
+    """Epochs over which that share moves from first to last."""
+    temperature_rate: float = 0.01386
+    """Gumbel temperature max(0.5, exp(-rate * epoch))."""
+    joint: bool = False
+    """Train the prior together with posterior and decoder."""
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that makes a run."""
+
+    data: DataConfig = field(default_factory=DataConfig)
+    bank: BankConfig = field(default_factory=BankConfig)
+    prior: PriorConfig = field(default_factory=PriorConfig)
+    posterior: PosteriorConfig = field(default_factory=PosteriorConfig)
+    decoder: DecoderConfig = field(default_factory=DecoderConfig)
+    prior_stage: PriorStage = field(default_factory=PriorStage)
+    model_stage: ModelStage = field(default_factory=ModelStage)
+    seed: int = 0
+    """Fixes bank, splits, weights, order and noise."""
+    precision: Literal["fp32", "bf16"] = "fp32"
+    """bf16: autocast in both stages."""
+    compile: bool = False
+    """Use torch.compile in both stages."""
+    checkpoint_steps: int = 500
+    """Steps between checkpoints."""
+    log_steps: int = 50
+    """Steps between lines of metrics."""
+    picture_epochs: int = 10
+    """Epochs of stage two between pictures of samples and reconstructions."""
+    temperature: float = 1.0
+    """Sampling temperature that this model is shown with."""
+
+    def __post_init__(self) -> None:
+        """Refuse what can never run, before any file is written."""
+        positive = {
+            "data.height": self.data.height,
+            "data.width": self.data.width,
+            "data.canvas": self.data.canvas,
+            "bank.part-size": self.bank.part_size,
+            "bank.parts": self.bank.parts,
+            "bank.patches": self.bank.patches,
+            "prior.width": self.prior.width,
+            "prior.depth": self.prior.depth,
+            "prior.heads": self.prior.heads,
+            "prior.head-dim": self.prior.head_dim,
+            "prior.mlp": self.prior.mlp,
+            "posterior.width": self.posterior.width,
+            "decoder.width": self.decoder.width,
+            "decoder.mixtures": self.decoder.mixtures,
+            "prior-stage.batch": self.prior_stage.batch,
+            "model-stage.batch": self.model_stage.batch,
+            "model-stage.kl-every": self.model_stage.kl_every,
+            "checkpoint-steps": self.checkpoint_steps,
+            "log-steps": self.log_steps,
+            "picture-epochs": self.picture_epochs,
+        }
+        for name, value in positive.items():
+            if value < 1:
+                raise InputError(f"{name} must be at least 1, not {value}")
+        if self.data.channels not in (1, 3):
+            raise InputError(f"data.channels must be 1 or 3, not {self.data.channels}")
+        if self.posterior.layers < 3:
+            raise InputError("posterior.layers must be at least 3: the first three have stride 2")
+        if not 0 <= self.prior.dropout < 1:
+            raise InputError("prior.dropout must be from 0 to 1, 1 excluded")
+        if self.bank.part_size > min(self.canvas_size):
+            raise InputError(
+                f"bank.part-size {self.bank.part_size} is larger than the canvas of "
+                f"{self.canvas_size[0]} x {self.canvas_size[1]}; choose at most {min(self.canvas_size)}"
+            )
+
+    @property
+    def canvas_size(self) -> tuple[int, int]:
+        """Height and width of the canvas: the image's, or shrunk until the longer side is `data.canvas`."""
+        longer = max(self.data.height, self.data.width)
+        if longer <= self.data.canvas:
+            return self.data.height, self.data.width
+        height, width = (max(1, round(s * self.data.canvas / longer)) for s in (self.data.height, self.data.width))
+        return height, width
+
+
+def to_dict(config: Config) -> dict[str, Any]:
+    return dataclasses.asdict(config)
+
+
+def from_dict(cls: type[T], data: Any, path: str = "") -> T:
+    """A config dataclass from nested dictionaries; missing keys keep their default."""
+    if not isinstance(data, dict):
+        raise InputError(f"the config needs keys and values under {path or 'its top level'}, not {data!r}")
+    hints = get_type_hints(cls)
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        name = f"{path}{key}"
+        if key not in hints:
+            near = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.0)
+            raise InputError(f"unknown config key {name}; did you mean {path}{near[0]}?")
+        hint = hints[key]
+        values[key] = (
+            from_dict(hint, value, f"{name}.") if dataclasses.is_dataclass(hint) else _scalar(hint, value, name)
+        )
+    return cls(**values)
+
+
+def _scalar(hint: Any, value: Any, name: str) -> Any:
+    if get_origin(hint) is Literal:
+        if value not in get_args(hint):
+            raise InputError(f"{name} must be one of {', '.join(get_args(hint))}, not {value!r}")
+        return value
+    if hint is float and not isinstance(value, bool):  # YAML reads 1e-3 as a string
+        try:
+            return float(value)
+        except (TypeError, ValueError):
+            raise InputError(f"{name} must be a number, not {value!r}") from None
+    if type(value) is not hint:
+        raise InputError(f"{name} must be of type {hint.__name__}, not {value!r}")
+    return value

@@ -1,0 +1,71 @@
+"""`Decoder`: from a canvas to the parameters of a likelihood over pixels.
+
+Two convolutions of stride 2, a middle (two plain convolutions for ink, as in the appendix, or two residual blocks for
+colour, as in the text), two transposed convolutions, and one more for each factor of two between image and canvas.
+Every layer is followed by BatchNorm and ReLU; a last 3 x 3 convolution gives the parameters. With `shortcut` that
+last layer also sees the canvas itself, which a bottleneck of stride 4 blurs.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+def _layer(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
+    conv = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
+
+
+def _double(width: int) -> nn.Sequential:
+    conv = nn.ConvTranspose2d(width, width, 4, 2, 1, bias=False)
+    return nn.Sequential(conv, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
+
+
+class Residual(nn.Module):
+    """x + conv(conv(x)), normed, with a ReLU after the sum."""
+
+    def __init__(self, width: int):
+        super().__init__()
+        self.body = nn.Sequential(
+            _layer(width, width), nn.Conv2d(width, width, 3, 1, 1, bias=False), nn.BatchNorm2d(width)
+        )
+
+    def forward(self, x: Tensor) -> Tensor:
+        return torch.relu(x + self.body(x))
+
+
+class Decoder(nn.Module):
+    """Canvases (B,C,h,w) to parameters (B,outputs,H,W), where (H, W) is the size of the image."""
+
+    def __init__(
+        self,
+        channels: int,
+        canvas: tuple[int, int],
+        size: tuple[int, int],
+        outputs: int,
+        width: int = 128,
+        middle: str = "plain",
+        shortcut: bool = False,
+    ):
+        super().__init__()
+        self.size, self.shortcut = size, shortcut
+        extra = 0
+        while any(c << extra < s for c, s in zip(canvas, size, strict=True)):
+            extra += 1
+        block = Residual if middle == "residual" else lambda w: _layer(w, w)
+        self.body = nn.Sequential(
+            _layer(channels, width, 2),
+            _layer(width, width, 2),
+            block(width),
+            block(width),
+            *(_double(width) for _ in range(2 + extra)),
+        )
+        self.out = nn.Conv2d(width + (channels if shortcut else 0), outputs, 3, padding=1)
+
+    def forward(self, canvas: Tensor) -> Tensor:
+        height, width = self.size
+        x = self.body(canvas)[..., :height, :width]  # sides that are no multiple of 4 come out larger
+        if self.shortcut:
+            whole = canvas if canvas.shape[-2:] == self.size else F.interpolate(canvas, size=self.size)
+            x = torch.cat([x, whole], dim=1)
+        return self.out(x).float()

@@ -1,0 +1,139 @@
+"""`Drawing`: what, where and whether of every step, for a batch of pictures.
+
+It is the one currency between parse, prior, posterior, render and edit. It is made of indices, so it can be stored as
+JSON, shown to a person and edited by hand. One convention holds everywhere: at a skipped step (`whether` false) what
+and where do not exist; the constructor stores them as 0, so two drawings that mean the same are equal.
+"""
+
+import json
+from collections.abc import Sequence
+from typing import Any, Self
+
+import torch
+from torch import Tensor
+
+from npdraw.errors import InputError
+
+FORMAT = "npdraw-drawing"
+VERSION = 1
+
+
+class Drawing:
+    """A batch of B drawings of T steps: `what` (B,T) int64, `where` (B,T) int64, `whether` (B,T) bool."""
+
+    __slots__ = ("what", "where", "whether")
+    __hash__ = None  # type: ignore[assignment]
+
+    what: Tensor
+    where: Tensor
+    whether: Tensor
+
+    def __init__(self, what: Tensor, where: Tensor, whether: Tensor):
+        if not what.shape == where.shape == whether.shape or what.ndim != 2:
+            raise InputError(
+                "what, where and whether must have one shape (batch, steps); got "
+                f"{tuple(what.shape)}, {tuple(where.shape)} and {tuple(whether.shape)}"
+            )
+        if what.is_floating_point() or where.is_floating_point() or whether.is_floating_point():
+            raise InputError("what and where must be integers and whether booleans")
+        self.whether = whether.bool()
+        self.what = torch.where(self.whether, what.long(), 0)
+        self.where = torch.where(self.whether, where.long(), 0)
+
+    @property
+    def steps(self) -> int:
+        return self.what.shape[1]
+
+    @property
+    def device(self) -> torch.device:
+        return self.what.device
+
+    def __len__(self) -> int:
+        return self.what.shape[0]
+
+    def __getitem__(self, index: int | slice | Tensor | Sequence[int]) -> "Drawing":
+        """Some of the drawings; an integer keeps the batch dimension, so the result is a `Drawing` again."""
+        if isinstance(index, int):
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"drawing {index} of {len(self)}")
+            index = slice(index, index + 1 or None)
+        return Drawing(self.what[index], self.where[index], self.whether[index])
+
+    def first(self, steps: int) -> "Drawing":
+        """The first steps of every drawing, to be continued by the prior."""
+        return Drawing(self.what[:, :steps], self.where[:, :steps], self.whether[:, :steps])
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Drawing):
+            return NotImplemented
+        return self.what.shape == other.what.shape and all(
+            torch.equal(a, b.to(a.device)) for a, b in zip(self.tensors(), other.tensors(), strict=True)
+        )
+
+    def tensors(self) -> tuple[Tensor, Tensor, Tensor]:
+        return self.what, self.where, self.whether
+
+    def to(self, device: torch.device | str) -> "Drawing":
+        return Drawing(*(x.to(device) for x in self.tensors()))
+
+    @classmethod
+    def cat(cls, drawings: Sequence["Drawing"]) -> Self:
+        """Put batches one after another; all must have the same number of steps."""
+        if len({d.steps for d in drawings}) != 1:
+            raise InputError("only drawings with the same number of steps can be joined")
+        return cls(*(torch.cat(xs) for xs in zip(*(d.tensors() for d in drawings), strict=True)))
+
+    def check(self, parts: int, places: int) -> "Drawing":
+        """Return self if every drawn step names one of `parts` and of `places`; an error names the first that does not."""
+        for name, index, bound in (("what", self.what, parts), ("where", self.where, places)):
+            wrong = self.whether & ((index < 0) | (index >= bound))
+            if wrong.any():
+                b, t = (int(i) for i in wrong.nonzero()[0])
+                raise InputError(
+                    f"drawing {b}, step {t}: {name} is {int(index[b, t])}, but must be from 0 to {bound - 1}"
+                )
+        return self
+
+    def to_json(self) -> str:
+        rows = [
+            {"what": a, "where": b, "whether": [int(x) for x in c]}
+            for a, b, c in zip(*(x.tolist() for x in self.tensors()), strict=True)
+        ]
+        return json.dumps({"format": FORMAT, "version": VERSION, "steps": self.steps, "drawings": rows})
+
+    @classmethod
+    def from_json(cls, text: str) -> Self:
+        """The inverse of `to_json`, exact. Anything else is an `InputError`."""
+        try:
+            data: Any = json.loads(text)
+        except json.JSONDecodeError as error:
+            raise InputError(f"this is not JSON: {error}") from None
+        if not isinstance(data, dict) or data.get("format") != FORMAT:
+            raise InputError(f'this JSON is not a drawing: it needs "format": "{FORMAT}"')
+        if data.get("version") != VERSION:
+            raise InputError(f"this drawing has version {data.get('version')}; this npdraw reads version {VERSION}")
+        rows, steps = data.get("drawings"), data.get("steps")
+        columns: dict[str, list[list[int]]] = {"what": [], "where": [], "whether": []}
+        if not isinstance(rows, list) or type(steps) is not int or steps < 0:
+            raise InputError('a drawing needs "steps" (an integer) and "drawings" (a list)')
+        for i, row in enumerate(rows):
+            for name, column in columns.items():
+                values = row.get(name) if isinstance(row, dict) else None
+                if not isinstance(values, list) or len(values) != steps or any(type(v) is not int for v in values):
+                    raise InputError(f"drawing {i}: {name} must be a list of {steps} integers")
+                if any(not 0 <= v < (2 if name == "whether" else 2**31) for v in values):
+                    raise InputError(f"drawing {i}: {name} holds a number out of range")
+                column.append(values)
+        return cls(*(torch.tensor(c, dtype=torch.int64).reshape(len(rows), steps) for c in columns.values()))
+
+    def __repr__(self) -> str:
+        drawn = self.whether.sum(1).float().mean().item() if len(self) else 0.0
+        return f"Drawing({len(self)} x {self.steps} steps, {drawn:.1f} drawn on average)"
+
+    def _repr_html_(self) -> str:
+        """A table of the first drawings in a notebook: one cell a step, part@place, a dot for a skip."""
+        rows = []
+        for a, b, c in zip(*(x[:8].tolist() for x in self.tensors()), strict=True):
+            cells = (f"<td>{w}@{p}</td>" if drawn else "<td>·</td>" for w, p, drawn in zip(a, b, c, strict=True))
+            rows.append(f"<tr>{''.join(cells)}</tr>")
+        return f"<div><code>{self!r}</code><table>{''.join(rows)}</table></div>"

@@ -1,0 +1,271 @@
+"""`NPDraw`: the model that owns bank, prior, posterior, decoder and likelihood.
+
+What is reported comes from hard drawings: `elbo` and `log_likelihood` never see a relaxed sample. Relaxations live in
+`training_loss` alone. Everything here works on tensors; store.py knows about files.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Self
+
+import torch
+from torch import Tensor, nn
+
+from npdraw import likelihoods
+from npdraw.bank import PartBank
+from npdraw.canvas import Grid, last_cells, place_masks, render, soft_cell_canvases, used_places
+from npdraw.choices import Choices, Terms, relax
+from npdraw.config import Config
+from npdraw.decoder import Decoder
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.noise import seed_list, uniform
+from npdraw.parsing import parse
+from npdraw.posterior import Posterior
+from npdraw.prior import Prior, fixed_batch
+
+CHUNK = 256  # images at a time in functions that take a whole set
+
+
+class Sample(NamedTuple):
+    """Pictures drawn by the model: what is shown, the canvas under it, and the drawing that made it."""
+
+    images: Tensor  # (B,C,H,W)
+    canvases: Tensor  # (B,C,h,w)
+    drawing: Drawing
+
+
+class Elbo(NamedTuple):
+    """Evidence lower bound in nats an image, and its parts, each (B,)."""
+
+    elbo: Tensor
+    reconstruction: Tensor
+    what: Tensor
+    where: Tensor
+    whether: Tensor
+
+
+class Loss(NamedTuple):
+    """Parts of the training loss, means over the batch. `total` is minimised; it is no bound on anything."""
+
+    total: Tensor
+    reconstruction: Tensor
+    kl: Tensor
+    regulariser: Tensor
+
+
+class NPDraw(nn.Module):
+    """NP-DRAW (Zeng et al., UAI 2021) for one config and one bank."""
+
+    def __init__(self, config: Config, bank: PartBank):
+        super().__init__()
+        c, d = config, config.data
+        if (bank.channels, bank.part_size, len(bank)) != (d.channels, c.bank.part_size, c.bank.parts):
+            raise InputError(
+                f"the config asks for {c.bank.parts} parts of {c.bank.part_size} pixels and {d.channels} channel(s), "
+                f"the bank has {len(bank)} of {bank.part_size} and {bank.channels}"
+            )
+        self.config, size = config, (d.height, d.width)
+        self.grid = Grid(*c.canvas_size, c.bank.part_size)
+        self.prior = Prior(bank, self.grid, **vars(c.prior))
+        q = c.posterior
+        self.posterior = Posterior(d.channels, size, self.grid, len(bank), q.layers, q.width, q.heads)
+        outputs = likelihoods.outputs(c.decoder.likelihood, d.channels, c.decoder.mixtures)
+        x = c.decoder
+        self.decoder = Decoder(d.channels, c.canvas_size, size, outputs, x.width, x.middle, x.shortcut)
+
+    @property
+    def bank(self) -> PartBank:
+        return self.prior.bank
+
+    @property
+    def device(self) -> torch.device:
+        return self.bank.parts.device
+
+    def train(self, mode: bool = True) -> Self:
+        """Set the mode; a prior whose weights are frozen stays in evaluation mode, its dropout off."""
+        super().train(mode)
+        if not self.prior.start.requires_grad:
+            self.prior.eval()
+        return self
+
+    # --- from drawings to images ---
+
+    def render(self, drawing: Drawing) -> Tensor:
+        """The canvas of each drawing: (B,C,h,w)"""
+        return render(drawing.to(self.device), self.bank.parts, self.grid)
+
+    def likelihood(self, canvas: Tensor) -> likelihoods.Likelihood:
+        """The distribution of pixels given canvases (B,C,h,w)."""
+        c = self.config.decoder
+        return likelihoods.make(c.likelihood, self.decoder(canvas), self.config.data.channels, c.mixtures)
+
+    @torch.no_grad()
+    def decode(self, drawing: Drawing) -> Tensor:
+        """What the model shows for each drawing: (B,C,H,W). Batches are padded, so a drawing always looks the same."""
+        self._no_batch_statistics()
+        canvas, size = self.render(drawing), fixed_batch(self.device)
+        pictures = [canvas.new_zeros(0, self.config.data.channels, *self.decoder.size)]
+        for x in canvas.split(size):
+            padded = torch.cat([x, x[-1:].expand(size - len(x), -1, -1, -1)])
+            pictures.append(self.likelihood(padded).picture()[: len(x)])
+        return torch.cat(pictures)
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int = 1,
+        seed: int | Sequence[int] = 0,
+        temperature: float | None = None,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        prefix: Drawing | None = None,
+    ) -> Sample:
+        """Draw new images; number i is the one of seed + i (or seed[i]) in any batch. See `Prior.sample`."""
+        heat = self.config.temperature if temperature is None else temperature
+        drawing = self.prior.sample(n, seed, heat, top_k, top_p, prefix)
+        return Sample(self.decode(drawing), self.render(drawing), drawing)
+
+    # --- from images to drawings ---
+
+    def parse(self, images: Tensor) -> Drawing:
+        """Alg. 1: images (N,C,H,W), uint8 or float in [0, 1], to drawings."""
+        return parse(images, self.bank.parts, self.grid)
+
+    @torch.no_grad()
+    def encode(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Drawing:
+        """The posterior's drawing of each image (N,C,H,W): the most likely one, or with a seed a sample of it."""
+        self._no_batch_statistics()
+        seeds = None if seed is None else torch.tensor(seed_list(len(images), seed))
+        drawings = []
+        for i in range(0, len(images), CHUNK):
+            choices = self.posterior(self._images(images[i : i + CHUNK]))
+            if seeds is not None:
+                choices = choices.perturb(self._seeded(seeds[i : i + CHUNK]))
+            drawings.append(choices.best(self.prior.no_repeat))
+        empty = torch.zeros(0, self.grid.cells, dtype=torch.int64, device=self.device)
+        return Drawing.cat([Drawing(empty, empty, empty), *drawings])
+
+    def reconstruct(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Tensor:
+        """Images through the posterior, never the parser, and back: (N,C,H,W)"""
+        return self.decode(self.encode(images, seed))
+
+    def _images(self, images: Tensor) -> Tensor:
+        expected = (self.config.data.channels, *self.decoder.size)
+        if images.shape[1:] != expected:
+            raise InputError(f"this model takes images of the shape {expected}, not {tuple(images.shape[1:])}")
+        x = images.to(self.device)
+        return x.float() / 255 if x.dtype == torch.uint8 else x.float()
+
+    def _seeded(self, seeds: Tensor) -> Tensor:
+        """Uniforms for one posterior sample a seed: (B, T, M + L + 1)"""
+        t, n = self.grid.cells, sum(self.posterior.outputs)
+        return uniform(seeds.to(self.device), t * n, stream=1).reshape(-1, t, n).float()
+
+    def _no_batch_statistics(self) -> None:
+        if self.posterior.training or self.decoder.training:
+            raise InputError("call .eval() first: in training mode BatchNorm would mix the images of a batch")
+
+    # --- scores ---
+
+    def regulariser(self, images: Tensor, parses: Drawing) -> Tensor:
+        """-log q(parse given image), summed over steps and variables: (B,)"""
+        return -self._log_q(self.posterior(images), parses).total()
+
+    def _log_q(self, choices: Choices, drawing: Drawing) -> Terms:
+        return self._free(choices, drawing).log_prob(drawing)
+
+    def _free(self, choices: Choices, drawing: Drawing) -> Choices:
+        """The posterior obeys `no_repeat` as the prior does: where is renormalised over places not used before."""
+        return choices.forbid(used_places(place_masks(drawing, self.grid.cells))) if self.prior.no_repeat else choices
+
+    def _sampled(self, images: Tensor, noise: Tensor) -> tuple[Choices, Drawing]:
+        choices = self.posterior(images)
+        drawing = choices.perturb(noise).best(self.prior.no_repeat)
+        return self._free(choices, drawing), drawing
+
+    @torch.no_grad()
+    def elbo(self, images: Tensor, seed: int = 0) -> Elbo:
+        """The bound by one hard sample a image, with the KL of each step analytic given the sampled steps before it.
+
+        images (N,C,H,W), already binarised where the likelihood is Bernoulli. Nats an image.
+        """
+        self._no_batch_statistics()
+        found = []
+        for i in range(0, len(images), CHUNK):
+            x = self._images(images[i : i + CHUNK])
+            choices, drawing = self._sampled(x, self._seeded(torch.arange(seed + i, seed + i + len(x))))
+            kl = [term.sum(1) for term in choices.kl(self.prior.choices(drawing))]
+            canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
+            reconstruction = self.likelihood(canvas).log_prob(x)
+            found.append(Elbo(reconstruction - sum(kl), reconstruction, *kl))
+        return Elbo(*(torch.cat(xs) for xs in zip(*found, strict=True)))
+
+    @torch.no_grad()
+    def log_likelihood(self, images: Tensor, samples: int = 50, seed: int = 0) -> Tensor:
+        """Importance-weighted log p(x) with `samples` hard drawings an image, in nats: (N,) float64.
+
+        log p(x, z) - log q(z given x) of the same z, one logsumexp over all samples in float64. Work goes in chunks of
+        images x samples; every image's weights meet once.
+        """
+        self._no_batch_statistics()
+        at_once = max(1, CHUNK // samples)
+        found = []
+        for i in range(0, len(images), at_once):
+            x = self._images(images[i : i + at_once])
+            weights = []
+            for first in range(0, samples, CHUNK):
+                k = min(CHUNK, samples - first)
+                # sample j of image i has its own seed, whatever the chunks are
+                images_ = seed + torch.arange(i, i + len(x))[:, None] * samples
+                seeds = (images_ + torch.arange(first, first + k)).flatten()
+                repeated = x.repeat_interleave(k, dim=0)
+                choices, drawing = self._sampled(repeated, self._seeded(seeds))
+                canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
+                log_p = self.likelihood(canvas).log_prob(repeated).double() + self.prior.terms(drawing).total().double()
+                weights.append((log_p - choices.log_prob(drawing).total().double()).reshape(len(x), k))
+            found.append(torch.cat(weights, dim=1).logsumexp(1) - math.log(samples))
+        return torch.cat(found)
+
+    # --- training ---
+
+    def training_loss(
+        self, images: Tensor, parses: Drawing, noise: Tensor, temperature: Tensor, parsed: Tensor, kl_weight: float
+    ) -> Loss:
+        """One batch of stage two. Where `parsed` (B,) is true the canvas comes from the parse, not from the posterior.
+
+        Reconstruction is summed over pixels, KL and regulariser over steps and variables; all are averaged over the
+        batch. The KL of each step is analytic given the (relaxed) canvases before it.
+        """
+        stage, places, parts = self.config.model_stage, self.grid.cells, self.bank.parts
+        choices = self.posterior(images)
+        perturbed = choices.perturb(noise)
+        drawing = perturbed.best(self.prior.no_repeat)
+        soft = relax(self._free(perturbed, drawing), temperature, self.config.posterior.whether)
+        cells = soft_cell_canvases(*soft, parts)  # (B,T,L,D)
+        last = torch.where(parsed[:, None, None], last_cells(parses, parts, places), cells[:, -1])
+        reconstruction = -self.likelihood(self.grid.join(last)).log_prob(images).mean()
+        kl = reconstruction.new_zeros(())
+        if kl_weight:
+            drawn = soft.whether if soft.whether.is_floating_point() else soft.whether.to(cells.dtype)
+            place = soft.where * drawn[..., None]
+            kl = self._free(choices, drawing).kl(self.prior(cells[:, :-1], place[:, :-1])).total().mean()
+        regulariser = -self._log_q(choices, parses).total().mean()
+        total = reconstruction + kl_weight * kl + stage.regulariser * regulariser
+        return Loss(total, reconstruction, kl, regulariser)
+
+    # --- files ---
+
+    def save_pretrained(self, folder: str | Path) -> None:
+        """Write weights (safetensors) and config (JSON) into a folder."""
+        from npdraw import store
+
+        store.save_model(self, folder)
+
+    @classmethod
+    def from_pretrained(cls, source: str | Path, device: str | torch.device = "cpu") -> "NPDraw":
+        """A model from a run directory or a saved model's folder, in evaluation mode."""
+        from npdraw import store
+
+        return store.load_model(source, device)

@@ -1,0 +1,59 @@
+"""Random numbers that a person can ask for again.
+
+Every draw is a pure function of (seed, counter): splitmix64, a counter-based hash, evaluated for all of them at once
+in wrapping int64 arithmetic. So a seed means the same picture on the CPU and on a GPU, alone and in a batch of a
+thousand, today and after torch changes its generators.
+"""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from npdraw.errors import InputError
+
+_GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
+_MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
+_MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+def _shift(x: Tensor, bits: int) -> Tensor:
+    """Logical right shift of int64 (torch's own keeps the sign)."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _mix(x: Tensor) -> Tensor:
+    x = (x ^ _shift(x, 30)) * _MIX_1
+    x = (x ^ _shift(x, 27)) * _MIX_2
+    return x ^ _shift(x, 31)
+
+
+def seed_list(n: int, seed: int | Sequence[int]) -> list[int]:
+    """The seeds of n samples: `seed, seed + 1, ...`, or the given sequence as it is."""
+    seeds = [seed + i for i in range(n)] if isinstance(seed, int) else [int(s) for s in seed]
+    if any(not 0 <= s < 2**62 for s in seeds):
+        raise InputError("a seed must be an integer from 0 to 2^62 - 1")
+    return seeds
+
+
+def uniform(seeds: Tensor, count: int, stream: int = 0) -> Tensor:
+    """Uniform numbers in [0, 1), float64 with 53 random bits; `stream` separates independent uses of one seed.
+
+    seeds (B,) int64 -> (B, count)
+    """
+    counters = torch.arange(1, count + 1, device=seeds.device, dtype=torch.int64)  # (count,)
+    keys = _mix(_mix(seeds.to(torch.int64) + _GOLDEN) + (stream + 1) * 2654435769)  # (B,)
+    bits = _mix(keys[:, None] + counters * _GOLDEN)  # (B, count)
+    return _shift(bits, 11).to(torch.float64) * 2.0**-53
+
+
+def choose(probs: Tensor, u: Tensor) -> Tensor:
+    """Draw an index from each row of unnormalised probabilities by the inverse of their cumulative sum.
+
+    probs (..., n) non-negative, u (...) in [0, 1) -> (...) int64. An entry of probability 0 is never drawn.
+    """
+    cdf = probs.to(torch.float64).cumsum(-1)  # (..., n)
+    index = torch.searchsorted(cdf, (u.to(torch.float64) * cdf[..., -1])[..., None], right=True)[..., 0]
+    # u * total can round up to the total itself: the last entry of non-zero probability is the right answer then
+    last = probs.shape[-1] - 1 - (probs > 0).flip(-1).to(torch.uint8).argmax(-1)
+    return torch.minimum(index, last)

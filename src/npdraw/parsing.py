@@ -1,0 +1,56 @@
+"""`parse`: image to `Drawing`, by Alg. 1 of the paper.
+
+For each cell of the grid in raster order: the nearest part, drawn if it is closer to the cell than nothing is, up to
+a threshold. Norms are plain L2 norms, as printed; ties go to the lowest index.
+"""
+
+import math
+
+import torch
+from torch import Tensor
+
+from npdraw.bank import nearest
+from npdraw.canvas import Grid
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+
+THRESHOLD = 0.01  # epsilon of Alg. 1
+CHUNK = 1024  # images at a time: bounds the memory
+
+
+def parse(images: Tensor, parts: Tensor, grid: Grid, threshold: float = THRESHOLD) -> Drawing:
+    """Parse images (N,C,H,W), uint8 or float in [0, 1], with parts (M,C,K,K), on the device of `parts`.
+
+    Images larger than the canvas are averaged by area first. Step t draws in place t or is skipped.
+    """
+    if images.ndim != 4 or images.shape[1] != parts.shape[1]:
+        raise InputError(
+            f"the bank has {parts.shape[1]} channel(s), the images have the shape {tuple(images.shape)}; "
+            "give images of the shape (N, C, H, W) with the same channels"
+        )
+    bank = parts.flatten(1)  # (M,D)
+    what, whether = [], []
+    for batch in images.split(CHUNK):
+        x = batch.to(parts.device)
+        x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
+        cells = grid.cut(grid.shrink(x))  # (B,L,D)
+        index, squared = nearest(cells.flatten(0, 1), bank)  # (B*L,)
+        cost = squared.sqrt() - cells.flatten(0, 1).norm(dim=1)
+        what.append(index.reshape(len(batch), -1))
+        whether.append((cost <= threshold).reshape(len(batch), -1))
+    if not what:
+        empty = torch.zeros(0, grid.cells, dtype=torch.int64, device=parts.device)
+        return Drawing(empty, empty, empty)
+    where = torch.arange(grid.cells, device=parts.device).expand(len(images), -1)
+    return Drawing(torch.cat(what), where, torch.cat(whether))
+
+
+def psnr(images: Tensor, canvases: Tensor) -> tuple[float, float]:
+    """Peak signal-to-noise ratio in dB, peak 1, of canvases against images of the same shape (N,C,H,W), both in [0, 1].
+
+    First the paper's: one mean squared error over all pixels of the set. Second the mean of the images' own ratios.
+    """
+    errors = ((images - canvases).double() ** 2).flatten(1).mean(1)  # (N,)
+    each = -10 * torch.log10(errors.clamp_min(1e-12))
+    whole = float(errors.mean())
+    return (-10 * math.log10(whole) if whole > 0 else math.inf), float(each.mean())

@@ -1,0 +1,304 @@
+"""`Prior`: p(drawing), a causal Transformer over the canvases that a drawing makes.
+
+Choices, where paper and released code are silent or differ (docs/architecture.md has the reasons):
+- The sequence is a learned start token, then canvas and place mask after steps 1 .. T-1, each a (C+1)-channel image
+  through the shallow CNN; the last canvas never enters. Sinusoidal step positions, pre-norm blocks, GELU.
+- The mask holds the place of the newest part (the paper) or of all parts so far (`mask: union`, the released code).
+- Three MLP heads with one hidden layer, independent given the past.
+- Prior, posterior and parser make canvases with the same functions of canvas.py, on the padded grid.
+
+Sampling keeps a cache and sends only the newest canvas through the CNN. Where the heads together are wider than the
+model (the paper: 16 heads of 64 on width 64), the products Wq'Wk and WoWv are folded and the normed inputs themselves
+are cached: 32 times less to store and read than keys and values, and the same numbers up to rounding.
+"""
+
+import math
+from collections.abc import Sequence
+from functools import partial
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from npdraw.bank import PartBank
+from npdraw.canvas import Grid, cell_canvases, mask_cells, place_masks, used_places
+from npdraw.choices import NEVER, Choices, Terms
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.noise import choose, seed_list, uniform
+
+
+def fixed_batch(device: torch.device) -> int:
+    """Samples are drawn in batches padded to this size: another matrix shape rounds differently and can flip a draw."""
+    return 64 if device.type == "cpu" else 1024
+
+
+class Attention(nn.Module):
+    """Causal self-attention whose heads may be wider, all together, than the model."""
+
+    def __init__(self, width: int, heads: int, head_dim: int, dropout: float):
+        super().__init__()
+        self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
+        self.qkv = nn.Linear(width, 3 * heads * head_dim, bias=False)
+        self.out = nn.Linear(heads * head_dim, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B,S,W) -> (B,S,W)"""
+        b, s, _ = x.shape
+        q, k, v = self.qkv(x).reshape(b, s, 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4)  # (B,H,S,d) each
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=self.dropout if self.training else 0.0)
+        return self.out(y.transpose(1, 2).reshape(b, s, -1))
+
+
+class AttentionCache:
+    """What one attention layer remembers of the steps before, and the step that uses it.
+
+    G groups of Q queries share keys and values of dimension d: (H, 1, head_dim) plain, (1, H, width) folded.
+    """
+
+    def __init__(self, attention: Attention, batch: int, steps: int):
+        heads, d = attention.heads, attention.head_dim
+        width = attention.out.out_features
+        wq, wk, wv = attention.qkv.weight.reshape(3, heads, d, width)  # (H,d,W) each
+        wo = attention.out.weight.reshape(width, heads, d)
+        self.folded = heads * d > width
+        if self.folded:
+            self.query = torch.einsum("hdw,hdv->hvw", wq, wk).reshape(heads * width, width) / math.sqrt(d)
+            self.out = torch.einsum("whd,hdv->whv", wo, wv).reshape(width, heads * width)
+            self.shape, d = (1, heads), width
+        else:
+            self.query = wq.reshape(-1, width) / math.sqrt(d)
+            self.key, self.value, self.out = wk.reshape(-1, width), wv.reshape(-1, width), attention.out.weight
+            self.shape = (heads, 1)
+        self.bias = attention.out.bias
+        self.keys = wq.new_zeros(batch, self.shape[0], steps, d)  # (B,G,T,d)
+        self.values = self.keys if self.folded else torch.zeros_like(self.keys)
+
+    def step(self, x: Tensor, t: int) -> Tensor:
+        """Attend from step t to steps 0 .. t: normed inputs (B,W) -> (B,W)"""
+        b, d = len(x), self.keys.shape[-1]
+        self.keys[:, :, t] = (x if self.folded else F.linear(x, self.key)).reshape(b, -1, d)
+        if not self.folded:
+            self.values[:, :, t] = F.linear(x, self.value).reshape(b, -1, d)
+        q = F.linear(x, self.query).reshape(b, *self.shape, d)  # (B,G,Q,d)
+        weights = (q @ self.keys[:, :, : t + 1].mT).softmax(-1)  # (B,G,Q,t+1)
+        return F.linear((weights @ self.values[:, :, : t + 1]).reshape(b, -1), self.out, self.bias)
+
+
+class Block(nn.Module):
+    """Pre-norm Transformer block."""
+
+    def __init__(self, width: int, heads: int, head_dim: int, mlp: int, dropout: float):
+        super().__init__()
+        self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attention = Attention(width, heads, head_dim, dropout)
+        self.mlp = nn.Sequential(
+            nn.Linear(width, mlp), nn.GELU(), nn.Dropout(dropout), nn.Linear(mlp, width), nn.Dropout(dropout)
+        )
+        self.drop = nn.Dropout(dropout)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + self.drop(self.attention(self.norm_1(x)))
+        return x + self.mlp(self.norm_2(x))
+
+    def step(self, x: Tensor, cache: AttentionCache, t: int) -> Tensor:
+        x = x + cache.step(self.norm_1(x), t)
+        return x + self.mlp(self.norm_2(x))
+
+
+def sinusoids(steps: int, width: int) -> Tensor:
+    """Vaswani et al.'s positions of the steps: (T,W)"""
+    rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
+    angles = torch.arange(steps)[:, None] * rates
+    return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
+
+
+class Prior(nn.Module):
+    """p(what, where, whether of T steps) for canvases of `grid` made with `bank`."""
+
+    positions: Tensor
+
+    def __init__(
+        self,
+        bank: PartBank,
+        grid: Grid,
+        width: int = 64,
+        depth: int = 8,
+        heads: int = 16,
+        head_dim: int = 64,
+        mlp: int = 2048,
+        dropout: float = 0.1,
+        stem: str = "paper",
+        stem_channels: int = 16,
+        mask: str = "step",
+        no_repeat: bool = False,
+    ):
+        super().__init__()
+        self.bank, self.grid, self.mask, self.no_repeat = bank, grid, mask, no_repeat
+        self.steps = self.places = grid.cells
+        # The first convolution: 3 x 3 with stride 2, or one window a cell (`stem: cells`), far cheaper.
+        k, stride, padding = (3, 2, 1) if stem == "paper" else (grid.part_size, grid.part_size, 0)
+        height, width_ = ((side + 2 * padding - k) // stride + 1 for side in grid.padded)
+        self.stem = nn.Sequential(
+            nn.Conv2d(bank.channels + 1, stem_channels, k, stride, padding),
+            nn.ReLU(),
+            nn.Conv2d(stem_channels, stem_channels, 3, padding=1),
+            nn.Flatten(),
+            nn.Linear(stem_channels * height * width_, width),
+        )
+        self.start = nn.Parameter(torch.zeros(width))
+        self.register_buffer("positions", sinusoids(self.steps, width), persistent=False)
+        self.drop = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(Block(width, heads, head_dim, mlp, dropout) for _ in range(depth))
+        self.norm = nn.LayerNorm(width)
+        head = partial(_mlp_head, width)
+        self.what, self.where, self.whether = head(len(bank)), head(self.places), head(1)
+
+    def embed(self, cells: Tensor, masks: Tensor) -> Tensor:
+        """Canvases and place masks through the CNN: (N,L,D), (N,L) -> (N,W)"""
+        canvas = self.grid.join(cells, crop=False)  # (N,C,Hp,Wp)
+        place = self.grid.join(mask_cells(masks, self.grid, cells.dtype), crop=False)  # (N,1,Hp,Wp)
+        return self.stem(torch.cat([canvas, place], dim=1))
+
+    def heads(self, x: Tensor) -> Choices:
+        """(...,W) -> logits, in float32"""
+        x = self.norm(x)
+        return Choices(self.what(x), self.where(x), self.whether(x)[..., 0]).float()
+
+    def forward(self, cells: Tensor, masks: Tensor) -> Choices:
+        """Logits of steps 0 .. S, given canvases (B,S,L,D) and place masks (B,S,L) after steps 0 .. S-1."""
+        b, s = cells.shape[:2]
+        x = self.start.expand(b, 1, -1)
+        if s:
+            seen = masks if self.mask == "step" else masks.cummax(1).values
+            newest = self.embed(cells.flatten(0, 1), seen.flatten(0, 1)).reshape(b, s, -1)
+            x = torch.cat([x, newest.to(x.dtype)], dim=1)  # (B,S+1,W)
+        x = self.drop(x + self.positions[: s + 1])
+        for block in self.blocks:
+            x = block(x)
+        choices = self.heads(x)
+        return choices.forbid(self._used(masks)) if self.no_repeat else choices
+
+    def _used(self, masks: Tensor) -> Tensor:
+        """Places used before steps 0 .. S: (B,S,L) -> (B,S+1,L) bool"""
+        drawn = F.pad(masks.detach() > 0.5, (0, 0, 0, 1))
+        return used_places(drawn)
+
+    def choices(self, drawing: Drawing) -> Choices:
+        """Logits of every step of a drawing given the steps before it; indices are not checked."""
+        before = drawing.first(drawing.steps - 1)
+        parts = self.bank.parts
+        masks = place_masks(before, self.places).to(parts.dtype)
+        return self(cell_canvases(before, parts, self.places), masks)
+
+    def terms(self, drawing: Drawing) -> Terms:
+        """Log-probability of each variable of each step, (B,T); -inf for a place used twice under `no_repeat`."""
+        terms = self.choices(drawing).log_prob(drawing)
+        if self.no_repeat:
+            masks = place_masks(drawing, self.places)
+            terms = terms._replace(where=terms.where.masked_fill((masks & used_places(masks)).any(-1), -math.inf))
+        return terms
+
+    def log_prob(self, drawing: Drawing) -> Tensor:
+        """log p(drawing) in one parallel pass: (B,). A drawing of fewer steps than T is a beginning, and so is its p."""
+        if not 1 <= drawing.steps <= self.steps:
+            raise InputError(f"this prior knows drawings of 1 to {self.steps} steps, not {drawing.steps}")
+        return self.terms(drawing.check(len(self.bank), self.places)).total()
+
+    @torch.no_grad()
+    def sample(
+        self,
+        n: int = 1,
+        seed: int | Sequence[int] = 0,
+        temperature: float = 1.0,
+        top_k: int | None = None,
+        top_p: float | None = None,
+        prefix: Drawing | None = None,
+    ) -> Drawing:
+        """Draw n drawings; number i is the one of seed + i (or of seed[i]), whatever n is.
+
+        Temperature, `top_k` and `top_p` narrow every choice (the last two what and where only). `prefix`, one drawing
+        or n of them, fixes the first steps; the rest is drawn.
+        """
+        if temperature < 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
+            raise InputError("temperature must be at least 0, top_k at least 1 and top_p in (0, 1]")
+        device = self.start.device
+        seeds = torch.tensor(seed_list(n, seed), dtype=torch.int64, device=device)
+        if prefix is not None:
+            if prefix.steps > self.steps or len(prefix) not in (1, len(seeds)):
+                raise InputError(f"a prefix must be one drawing, or one a sample, of at most {self.steps} steps")
+            prefix = prefix.check(len(self.bank), self.places).to(device)
+            prefix = prefix[torch.arange(len(seeds)) % len(prefix)] if len(seeds) else prefix[:0]
+        training = self.training
+        self.eval()
+        size, found = fixed_batch(device), []
+        for first in range(0, len(seeds), size):
+            index = torch.arange(first, first + size, device=device).clamp_max(len(seeds) - 1)  # pad with the last
+            drawn = self.draw(seeds[index], temperature, top_k, top_p, prefix[index] if prefix else None)
+            found.append(drawn[: len(seeds) - first])
+        self.train(training)
+        empty = torch.zeros(0, self.steps, dtype=torch.int64, device=device)
+        return Drawing.cat(found) if found else Drawing(empty, empty, empty)
+
+    def draw(
+        self, seeds: Tensor, temperature: float, top_k: int | None, top_p: float | None, prefix: Drawing | None
+    ) -> Drawing:
+        """One batch of `sample`, step by step with the cache: seeds (B,) -> B drawings."""
+        b, parts = len(seeds), self.bank.parts
+        noise = uniform(seeds, 3 * self.steps).reshape(b, self.steps, 3)  # (B,T,3)
+        caches = [AttentionCache(block.attention, b, self.steps) for block in self.blocks]  # type: ignore[union-attr]
+        cells = parts.new_zeros(b, self.places, parts[0].numel())  # (B,L,D)
+        used = torch.zeros(b, self.places, dtype=torch.bool, device=parts.device)
+        drawing = Drawing(*torch.zeros(3, b, self.steps, dtype=torch.int64, device=parts.device))
+        x = self.start.expand(b, -1)
+        for t in range(self.steps):
+            if prefix is not None and t < prefix.steps:
+                step = Drawing(*(v[:, t : t + 1] for v in prefix.tensors()))
+            x = x + self.positions[t]
+            for block, cache in zip(self.blocks, caches, strict=True):
+                x = block.step(x, cache, t)  # type: ignore[operator]
+            if prefix is None or t >= prefix.steps:
+                step = self._pick(self.heads(x), used, noise[:, t], temperature, top_k, top_p)
+            for kept, new in zip(drawing.tensors(), step.tensors(), strict=True):
+                kept[:, t] = new[:, 0]
+            if t + 1 < self.steps:
+                cells = torch.maximum(cells, cell_canvases(step, parts, self.places)[:, 0])
+                mask = place_masks(step, self.places)[:, 0]  # (B,L)
+                used |= mask
+                x = self.embed(cells, used if self.mask == "union" else mask)
+        return drawing
+
+    def _pick(
+        self, choices: Choices, used: Tensor, u: Tensor, temperature: float, top_k: int | None, top_p: float | None
+    ) -> Drawing:
+        """Choose one step from logits (B,M), (B,L), (B,) by uniforms (B,3): a drawing of one step."""
+        if self.no_repeat:
+            choices = choices.forbid(used)
+        whether = torch.stack([torch.zeros_like(choices.whether), choices.whether], dim=-1)  # (B,2)
+        picked = [
+            choose(narrow(logits, temperature, k, p), u[:, i])[:, None]
+            for i, (logits, k, p) in enumerate(
+                ((choices.what, top_k, top_p), (choices.where, top_k, top_p), (whether, None, None))
+            )
+        ]
+        return Drawing(*picked)
+
+
+def _mlp_head(width: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, outputs))
+
+
+def narrow(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
+    """Probabilities (...,n) in float64 after temperature (0: the best alone), the k best, the smallest set of mass p."""
+    x = logits.double()
+    if temperature == 0:
+        return F.one_hot(x.argmax(-1), x.shape[-1]).double()
+    x = (x / temperature).masked_fill(x <= NEVER / 2, -math.inf)
+    if top_k is not None and top_k < x.shape[-1]:
+        x = x.masked_fill(x < x.topk(top_k, dim=-1).values[..., -1:], -math.inf)
+    probs = x.softmax(-1)
+    if top_p is not None and top_p < 1:
+        ordered, index = probs.sort(-1, descending=True, stable=True)
+        out = ordered.cumsum(-1) - ordered >= top_p  # mass before this entry already reaches p
+        probs = probs.masked_fill(torch.zeros_like(out).scatter(-1, index, out), 0.0)
+    return probs

@@ -1,0 +1,361 @@
+"""Pictures: tensors become PIL images and files here, and nowhere else.
+
+Choices:
+- Tensors are floats in [0, 1], channels first, grey (C=1) or colour (C=3); `to_uint8` has the one rounding rule.
+- Images are only ever enlarged by whole factors and by nearest neighbour, so a pixel of the model stays a square.
+- Sheets lie on a dark ground with mid-grey gaps: black images are seen apart, and white ones do not glare.
+- A file is written under a temporary name in its folder and then renamed, so a reader never meets half of it.
+- matplotlib and imageio-ffmpeg are imported where they are used: `import npdraw.show` needs pillow and numpy only.
+"""
+
+import base64
+import io
+import math
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from PIL import Image, ImageDraw, ImageFont
+from torch import Tensor
+
+from npdraw.errors import InputError
+
+Pixels = npt.NDArray[np.uint8]
+Color = tuple[int, int, int]
+BACK: Color = (24, 25, 28)
+GAP: Color = (72, 84, 106)  # a grey with some blue, so that no grey pixel of a picture looks like it
+TEXT: Color = (222, 224, 228)
+ACCENT: Color = (255, 136, 20)
+FONT_SIZE = 15
+HOLD = 4  # frames that the finished canvas and the decoded image stay
+FADE = 3  # frames between the two
+LAST_SECONDS = 2.0  # how long an animation rests before it begins again
+
+
+def to_uint8(images: Tensor) -> Pixels:
+    """Floats in [0, 1] to bytes, round half up: (B,1,H,W) -> (B,H,W), (B,3,H,W) -> (B,H,W,3)."""
+    if images.ndim != 4 or images.shape[1] not in (1, 3) or not images.is_floating_point():
+        raise InputError(
+            "images to show must be floats in [0, 1] of shape (batch, 1 or 3 channels, height, width); "
+            f"got {images.dtype} of shape {tuple(images.shape)}"
+        )
+    x = images.detach().float().nan_to_num(0.0, posinf=1.0, neginf=0.0).clamp(0, 1)
+    x = (x * 255 + 0.5).floor().to(torch.uint8).permute(0, 2, 3, 1).cpu()  # (B,H,W,C)
+    pixels: Pixels = x.numpy()
+    return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+
+
+def grid(
+    images: Tensor,
+    columns: int | None = None,
+    scale: int | None = None,
+    gap: int | None = None,
+    labels: Sequence[str] | None = None,
+) -> Image.Image:
+    """A contact sheet of images (B,C,H,W), row by row, with a label under each where `labels` are given.
+
+    `scale` enlarges every pixel; by default the sheet is 600 to 1000 pixels wide where whole factors allow. `gap` is
+    in pixels of the sheet, by default 2 to 4 with the scale, and also surrounds the sheet.
+    """
+    tiles = _rgb(images)
+    columns, scale, gap = _plan(tiles.shape, columns or math.ceil(math.sqrt(len(tiles))), scale, gap)
+    tiles = _resize(tiles, tiles.shape[1] * scale, tiles.shape[2] * scale)
+    if labels is None:
+        return Image.fromarray(_sheet(tiles, columns, gap))
+    if len(labels) != len(tiles):
+        raise InputError(f"{len(tiles)} images need as many labels; got {len(labels)}")
+    h, w, below = tiles.shape[1], tiles.shape[2], FONT_SIZE + 6
+    sheet = Image.fromarray(_sheet(tiles, columns, gap, below))
+    for i, label in enumerate(labels):
+        row, column = divmod(i, columns)
+        x, y = gap + column * (w + gap) + w / 2, gap + row * (h + below + gap) + h + below / 2
+        _write(sheet, (x, y), label, "mm", w)
+    return sheet
+
+
+def pairs(
+    rows: Mapping[str, Tensor], columns: int | None = None, scale: int | None = None, gap: int | None = None
+) -> Image.Image:
+    """Views of the same B images under each other, one labelled row a view: {"image": (B,C,H,W), "canvas": ...}.
+
+    Views of other sizes (a canvas of 32 for an image of 64) are brought to the largest by nearest neighbour. More
+    images than `columns` (about 10 by default) continue in a further band of rows.
+    """
+    views = {name: _rgb(x) for name, x in rows.items()}
+    counts = {len(x) for x in views.values()}
+    if len(counts) != 1:
+        raise InputError(f"every row must show the same number of images; got {sorted(counts)}")
+    count = counts.pop()
+    height, width = (max(x.shape[i] for x in views.values()) for i in (1, 2))
+    columns = columns or math.ceil(count / math.ceil(count / 10))
+    bands = math.ceil(count / columns)
+    columns, scale, gap = _plan((bands * len(views) * columns, height, width, 3), columns, scale, gap)
+    h, w = height * scale, width * scale
+    sheets: list[Pixels] = []
+    labels: list[tuple[float, str]] = []
+    for start in range(0, count, columns):
+        top = sum(len(s) for s in sheets)
+        tiles = np.full((len(views), columns, h, w, 3), BACK, np.uint8)
+        for r, (name, view) in enumerate(views.items()):
+            part = view[start : start + columns]
+            tiles[r, : len(part)] = _resize(part, h, w)
+            labels.append((top + gap + r * (h + gap) + h / 2, name))
+        sheets.append(_sheet(tiles.reshape(-1, h, w, 3), columns, gap))
+        if start + columns < count:
+            sheets.append(np.full((max(3 * gap, 8), sheets[0].shape[1], 3), BACK, np.uint8))
+    return _label_left(np.concatenate(sheets), labels)
+
+
+def bank_picture(parts: Tensor, columns: int | None = None, scale: int | None = None) -> Image.Image:
+    """The parts (M,C,K,K) as a palette in the order of their indices; each row begins with the index of its first."""
+    tiles = _rgb(parts)
+    columns = columns or (10 if len(tiles) <= 100 else 20 if len(tiles) <= 400 else 40)
+    columns, scale, gap = _plan(tiles.shape, columns, scale, None)
+    gap = max(gap, scale // 2)  # parts are few large pixels: a thin gap would pass for one of them
+    h = tiles.shape[1] * scale
+    labels = [(gap + r * (h + gap) + h / 2, str(r * columns)) for r in range(math.ceil(len(tiles) / columns))]
+    return _label_left(_sheet(_resize(tiles, h, tiles.shape[2] * scale), columns, gap), labels)
+
+
+def animation_frames(
+    canvases: Tensor,
+    masks: Tensor,
+    whether: Tensor,
+    images: Tensor | None = None,
+    columns: int | None = None,
+    scale: int | None = None,
+) -> list[Image.Image]:
+    """B drawings made step by step in one sheet: what `render_steps` gives, and what the decoder made of it.
+
+    canvases (B,T,C,H,W), masks (B,T,1,H,W), whether (B,T), images (B,C,*,*). The frames are: the empty canvas; one a
+    step, with the cell of the newest part outlined, where a drawing did not skip it; the finished canvas (`HOLD`
+    frames); and with images a fade (`FADE` frames) into them (`HOLD` frames). A step that every drawing skips has no
+    frame. Width and height are even, as H.264 wants them.
+    """
+    b, t = whether.shape
+    if canvases.ndim != 5 or canvases.shape[:2] != (b, t) or masks.shape != (b, t, 1, *canvases.shape[3:]):
+        raise InputError(
+            "canvases, masks and whether must have the shapes (B,T,C,H,W), (B,T,1,H,W) and (B,T); "
+            f"got {tuple(canvases.shape)}, {tuple(masks.shape)} and {tuple(whether.shape)}"
+        )
+    decoded = None if images is None else _rgb(images)
+    if decoded is not None and len(decoded) != b:
+        raise InputError(f"{b} drawings need as many images; got {len(decoded)}")
+    height, width = (max(canvases.shape[3 + i], decoded.shape[1 + i] if decoded is not None else 0) for i in (0, 1))
+    columns, scale, gap = _plan((b, height, width, 3), columns or math.ceil(math.sqrt(b)), scale, None, target=640)
+    h, w = height * scale, width * scale
+
+    def frame(tiles: Pixels, caption: str, progress: float) -> Image.Image:
+        sheet = Image.fromarray(_sheet(tiles, columns, gap))
+        picture = Image.new("RGB", (sheet.width, sheet.height + FONT_SIZE + 14), BACK)
+        picture.paste(sheet, (0, 0))
+        _write(picture, (8, (sheet.height + 3 + picture.height) / 2), caption, "lm", picture.width - 16)
+        picture.paste(ACCENT, (0, sheet.height, round(progress * picture.width), sheet.height + 3))
+        return _even(picture)
+
+    frames = [frame(np.zeros((b, h, w, 3), np.uint8), f"step 0 of {t}", 0)]
+    drawn, cells = whether.bool().cpu(), (masks[:, :, 0] > 0).cpu().numpy()  # (B,T), (B,T,H,W)
+    for step in drawn.any(0).nonzero().flatten().tolist():
+        tiles = _resize(_rgb(canvases[:, step]), h, w)
+        for i in drawn[:, step].nonzero().flatten().tolist():
+            _outline(tiles[i], cells[i, step], min(scale, 2))
+        frames.append(frame(tiles, f"step {step + 1} of {t}", (step + 1) / t))
+    last = _resize(_rgb(canvases[:, -1]), h, w) if t else np.zeros((b, h, w, 3), np.uint8)
+    frames += [frame(last, "canvas", 1)] * HOLD
+    if decoded is not None:
+        final = _resize(decoded, h, w)
+        for k in range(1, FADE + 1):
+            mixed = last + (final.astype(np.float32) - last) * (k / (FADE + 1))
+            frames.append(frame(np.rint(mixed).astype(np.uint8), "canvas to image", 1))
+        frames += [frame(final, "image", 1)] * HOLD
+    return frames
+
+
+def save_animation(frames: Sequence[Image.Image], path_stem: Path | str, fps: int = 8) -> list[Path]:
+    """Write frames as `path_stem`.gif, which loops for ever, and .mp4 (H.264); both rest on the last frame."""
+    if not frames or len({f.size for f in frames}) != 1:
+        raise InputError("an animation needs frames, all of one size")
+    stem = Path(path_stem)
+    stem = stem.with_suffix("") if stem.suffix in (".gif", ".mp4") else stem
+    paths = [stem.with_name(stem.name + end) for end in (".gif", ".mp4")]
+    frames = [_even(f.convert("RGB")) for f in frames]
+    with _atomic(paths[0]) as path:
+        _write_gif(frames, path, fps)
+    with _atomic(paths[1]) as path:
+        _write_mp4(frames, path, fps)
+    return paths
+
+
+def save_picture(image: Image.Image, path: Path | str) -> Path:
+    """Write one PNG."""
+    with _atomic(Path(path)) as temporary:
+        image.save(temporary, "PNG", optimize=True)
+    return Path(path)
+
+
+def png_data_uri(image: Image.Image) -> str:
+    """The picture as the `src` of an HTML image, for what notebooks show of our objects."""
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=True)
+    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+
+
+def curves(metrics: Sequence[Mapping[str, Any]], path: Path | str, keys: Sequence[str]) -> Path:
+    """Plot rows of a metrics.jsonl over "step" as a PNG: one panel a key, one line a "stage"."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+    from matplotlib.style import context
+
+    with context("dark_background"):
+        figure = Figure(figsize=(4.2 * max(len(keys), 1), 3.2), dpi=110, layout="constrained")
+        FigureCanvasAgg(figure)
+        figure.set_facecolor(dark := "#{:02x}{:02x}{:02x}".format(*BACK))
+        for i, key in enumerate(keys):
+            axes = figure.add_subplot(1, len(keys), i + 1)
+            axes.set_facecolor(dark)
+            axes.set_title(key, fontsize=11)
+            axes.set_xlabel("step")
+            axes.grid(alpha=0.2)
+            rows = [r for r in metrics if isinstance(r.get(key), int | float) and math.isfinite(r[key])]
+            for stage in dict.fromkeys(r.get("stage") for r in rows):
+                points = [(r["step"], r[key]) for r in rows if r.get("stage") == stage]
+                marker = "o" if len(points) == 1 else None
+                axes.plot(*zip(*points), linewidth=1.4, marker=marker, label=f"stage {stage}")
+            if rows:
+                axes.legend(frameon=False, fontsize=9)
+        with _atomic(Path(path)) as temporary:
+            figure.savefig(temporary, format="png")
+    return Path(path)
+
+
+def _rgb(images: Tensor) -> Pixels:
+    """(B,C,H,W) -> (B,H,W,3), and an error where there is nothing to show."""
+    pixels = to_uint8(images)
+    if pixels.size == 0:
+        raise InputError(f"there is nothing to show in images of shape {tuple(images.shape)}")
+    return np.repeat(pixels[..., None], 3, -1) if pixels.ndim == 3 else pixels
+
+
+def _plan(
+    shape: tuple[int, ...], columns: int, scale: int | None, gap: int | None, target: int = 800
+) -> tuple[int, int, int]:
+    """Columns, scale and gap of a sheet for tiles (N,h,w,3): about `target` wide, and at most twice that tall."""
+    n, h, w, _ = shape
+    if columns < 1 or (scale is not None and scale < 1) or (gap is not None and gap < 0):
+        raise InputError("columns and scale of a sheet must be at least 1, its gap at least 0")
+    if scale is None:
+        rows, edge = math.ceil(n / columns), 4 if gap is None else gap
+        widest = (target * 5 // 4 - edge * (columns + 1)) // (columns * w)
+        tallest = (target * 2 - edge * (rows + 1)) // (rows * h)
+        scale = max(1, min(round(target / (columns * w)), widest, tallest))
+    return columns, scale, min(max(scale, 2), 4) if gap is None else gap
+
+
+def _resize(tiles: Pixels, height: int, width: int) -> Pixels:
+    """Nearest neighbour: (N,h,w,3) -> (N,height,width,3), always a copy."""
+    rows = np.arange(height) * tiles.shape[1] // height
+    columns = np.arange(width) * tiles.shape[2] // width
+    return tiles[:, rows[:, None], columns]
+
+
+def _sheet(tiles: Pixels, columns: int, gap: int, below: int = 0) -> Pixels:
+    """Tiles (N,h,w,3) in rows, with gaps between and around, and `below` dark pixels under each for a label."""
+    n, h, w, _ = tiles.shape
+    rows = math.ceil(n / columns)
+    block = np.full((rows * columns, h + below + gap, w + gap, 3), GAP, np.uint8)
+    block[:, : h + below, :w] = BACK
+    block[:n, :h, :w] = tiles
+    block = block.reshape(rows, columns, *block.shape[1:]).swapaxes(1, 2)  # (rows, h, columns, w, 3)
+    sheet = np.full((rows * (h + below + gap) + gap, columns * (w + gap) + gap, 3), GAP, np.uint8)
+    sheet[gap:, gap:] = block.reshape(rows * block.shape[1], -1, 3)
+    return sheet
+
+
+def _outline(tile: Pixels, cell: npt.NDArray[np.bool_], line: int) -> None:
+    """Frame the cell, a mask (H,W), on its enlarged tile (h,w,3), in place: just outside it, but inside the tile."""
+    if not cell.any():
+        return
+    spans = []
+    for inside, side, size in zip(cell.nonzero(), cell.shape, tile.shape):
+        start, stop = (-(-i * size // side) for i in (int(inside.min()), int(inside.max()) + 1))
+        spans.append((max(start - line, 0), min(stop + line, size)))
+    (top, bottom), (left, right) = spans
+    inner = tile[top + line : bottom - line, left + line : right - line].copy()
+    tile[top:bottom, left:right] = ACCENT
+    tile[top + line : bottom - line, left + line : right - line] = inner
+
+
+def _write(image: Image.Image, at: tuple[float, float], text: str, anchor: str, width: float = math.inf) -> None:
+    """Write text, shortened with an ellipsis where it is wider than `width`."""
+    font = ImageFont.load_default(FONT_SIZE)
+    short = text
+    while short and font.getlength(short) > width:
+        text = text[:-1]
+        short = text + "…" if text else ""
+    ImageDraw.Draw(image).text(at, short, fill=TEXT, font=font, anchor=anchor)
+
+
+def _label_left(sheet: Pixels, labels: Sequence[tuple[float, str]]) -> Image.Image:
+    """Put a dark margin with labels (height of the middle, text) at the left of a sheet."""
+    font = ImageFont.load_default(FONT_SIZE)
+    margin = math.ceil(max(font.getlength(text) for _, text in labels)) + 20
+    picture = Image.new("RGB", (margin + sheet.shape[1], sheet.shape[0]), BACK)
+    picture.paste(Image.fromarray(sheet), (margin, 0))
+    for y, text in labels:
+        _write(picture, (margin - 10, y), text, "rm")
+    return picture
+
+
+def _even(image: Image.Image) -> Image.Image:
+    """Pad to even width and height at the right and the bottom."""
+    if image.width % 2 == image.height % 2 == 0:
+        return image
+    padded = Image.new("RGB", (image.width + image.width % 2, image.height + image.height % 2), BACK)
+    padded.paste(image, (0, 0))
+    return padded
+
+
+def _write_gif(frames: Sequence[Image.Image], path: Path, fps: int) -> None:
+    """One palette for all frames, so that what is still stays still: black, our own four, and 251 of the pictures."""
+    some = [frames[round(i * (len(frames) - 1) / 5)] for i in range(6)]
+    stacked = Image.fromarray(np.concatenate([np.asarray(f) for f in some]))
+    common = stacked.quantize(251, Image.Quantize.MEDIANCUT).getpalette() or []
+    palette = Image.new("P", (1, 1))
+    palette.putpalette([c for color in ((0, 0, 0), BACK, GAP, TEXT, ACCENT) for c in color] + common[: 3 * 251])
+    indexed = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
+    durations = [round(1000 / fps)] * (len(frames) - 1) + [round(1000 * LAST_SECONDS)]
+    indexed[0].save(path, "GIF", save_all=True, append_images=indexed[1:], duration=durations, loop=0, disposal=1)
+
+
+def _write_mp4(frames: Sequence[Image.Image], path: Path, fps: int) -> None:
+    """H.264 by the encoder that imageio-ffmpeg carries, in the one pixel format that every player shows."""
+    import imageio_ffmpeg
+
+    options = ["-f", "mp4", "-movflags", "+faststart", "-crf", "20", "-preset", "medium"]
+    writer = imageio_ffmpeg.write_frames(
+        str(path), frames[0].size, fps=fps, codec="libx264", pix_fmt_out="yuv420p", quality=None, macro_block_size=2,
+        output_params=options,
+    )  # fmt: skip
+    writer.send(None)
+    try:
+        for f in [*frames, *[frames[-1]] * round(fps * LAST_SECONDS - 1)]:
+            writer.send(f.tobytes())
+    finally:
+        writer.close()
+
+
+@contextmanager
+def _atomic(path: Path) -> Iterator[Path]:
+    """A temporary name beside `path`, renamed to it if all went well and removed if not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)

@@ -1,0 +1,189 @@
+"""The one place where models, banks, drawings, configs and checkpoints meet the file system.
+
+Tensors are safetensors, everything else JSON or YAML: nothing that is read here can carry code. Every file is written
+under a temporary name, flushed to the disk and renamed, so a reader sees the old file or the new one.
+"""
+
+import json
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save_file
+from torch import Tensor
+
+from npdraw.bank import PartBank
+from npdraw.config import Config, from_dict, to_dict
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.model import NPDraw
+
+VERSION = 1  # of every format written here; another is refused
+WEIGHTS, SETTINGS = "model.safetensors", "config.json"
+
+
+@contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """A temporary path beside `path` that takes its place when the block ends well, and is removed when it does not."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        yield temporary
+        with open(temporary, "rb") as file:
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_text(path: str | Path, text: str) -> None:
+    with replacing(Path(path)) as temporary:
+        temporary.write_text(text, encoding="utf-8")
+
+
+def read_text(path: str | Path) -> str:
+    try:
+        return Path(path).read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise InputError(f"cannot read {path}: {_reason(error)}") from None
+
+
+def _reason(error: Exception) -> str:
+    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error).split("\n")[0]
+
+
+# --- tensors ---
+
+
+def write_tensors(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any] | None = None) -> None:
+    """Write named tensors with what they are, and a JSON value, as one safetensors file."""
+    plain = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
+    header = {"npdraw": json.dumps({"kind": kind, "version": VERSION, "meta": meta or {}})}
+    with replacing(Path(path)) as temporary:
+        save_file(plain, temporary, metadata=header)
+
+
+def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """The inverse of `write_tensors`; a file of another kind or version is refused."""
+    try:
+        with safe_open(path, framework="pt") as file:
+            header = json.loads((file.metadata() or {}).get("npdraw", "{}"))
+            if header.get("kind") != kind:
+                raise InputError(f"{path} is no npdraw {kind}" + (f" but a {header['kind']}" if "kind" in header else ""))
+            if header.get("version") != VERSION:
+                raise InputError(f"{path} has version {header.get('version')}; this npdraw reads version {VERSION}")
+            return {k: file.get_tensor(k) for k in file.keys()}, header["meta"]
+    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+        raise InputError(f"cannot read {path}: {_reason(error)}") from None
+
+
+# --- banks and drawings ---
+
+
+def save_bank(bank: PartBank, path: str | Path) -> None:
+    write_tensors(path, "bank", {"parts": bank.parts})
+
+
+def load_bank(path: str | Path) -> PartBank:
+    tensors, _ = read_tensors(path, "bank")
+    if set(tensors) != {"parts"}:
+        raise InputError(f"{path} should hold one tensor, parts; it holds {', '.join(sorted(tensors)) or 'none'}")
+    return PartBank(tensors["parts"])
+
+
+def save_drawing(drawing: Drawing, path: str | Path) -> None:
+    write_text(path, drawing.to_json() + "\n")
+
+
+def load_drawing(path: str | Path) -> Drawing:
+    try:
+        return Drawing.from_json(read_text(path))
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+# --- models ---
+
+
+def save_model(model: NPDraw, folder: str | Path, half: bool = False) -> None:
+    """Weights and config into a folder; `half` stores float tensors in half precision (loaded as float32 again)."""
+    state = {k: v.half() if half and v.is_floating_point() else v for k, v in model.state_dict().items()}
+    write_tensors(Path(folder) / WEIGHTS, "model", state)
+    settings = {"format": "npdraw-model", "version": VERSION, "config": to_dict(model.config)}
+    write_text(Path(folder) / SETTINGS, json.dumps(settings, indent=2) + "\n")
+
+
+def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw:
+    """A model from a saved folder, a run directory or the name of a shipped model; in evaluation mode."""
+    folder = _model_folder(source)
+    try:
+        settings = json.loads(read_text(folder / SETTINGS))
+    except json.JSONDecodeError as error:
+        raise InputError(f"{folder / SETTINGS} is not JSON: {error}") from None
+    if not isinstance(settings, dict) or settings.get("format") != "npdraw-model":
+        raise InputError(f"{folder / SETTINGS} does not describe an npdraw model")
+    if settings.get("version") != VERSION:
+        raise InputError(f"{folder} holds a model of version {settings.get('version')}; this npdraw reads {VERSION}")
+    config = from_dict(Config, settings.get("config"))
+    tensors, _ = read_tensors(folder / WEIGHTS, "model")
+    k = config.bank.part_size
+    model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, config.data.channels, k, k)))
+    wanted = model.state_dict()
+    for what, names in (("lacks", wanted.keys() - tensors.keys()), ("has a foreign", tensors.keys() - wanted.keys())):
+        if names:
+            raise InputError(f"{folder / WEIGHTS} {what} {min(names)} ({len(names)} such): it is not of this config")
+    for name, tensor in wanted.items():
+        if tensors[name].shape != tensor.shape:
+            shapes = f"{tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
+            raise InputError(f"{folder / WEIGHTS}: {name} has the shape {shapes}: it is not of this config")
+    model.load_state_dict(tensors)
+    return model.requires_grad_(False).eval().to(device)
+
+
+def _model_folder(source: str | Path) -> Path:
+    path = Path(source)
+    shipped = shipped_models()
+    for folder in (path, path / "model", shipped.get(str(source))):
+        if folder is not None and (folder / SETTINGS).is_file():
+            return folder
+    if (path / "config.yaml").is_file():
+        raise InputError(f"the run in {path} has no model yet; let it train further")
+    names = ", ".join(sorted(shipped)) or "none yet"
+    raise InputError(f"no model at {source}: give a run directory, a saved model's folder or a shipped model ({names})")
+
+
+def shipped_models() -> dict[str, Path]:
+    """Models that come with the package, by name."""
+    root = Path(str(resources.files("npdraw"))) / "models"
+    return {p.parent.name: p.parent for p in sorted(root.glob(f"*/{SETTINGS}"))}
+
+
+# --- configs and presets ---
+
+
+def presets() -> dict[str, Path]:
+    """The presets that come with the package, by name."""
+    root = Path(str(resources.files("npdraw"))) / "presets"
+    return {p.stem: p for p in sorted(root.glob("*.yaml"))}
+
+
+def read_config(path: str | Path) -> Config:
+    """A config from a YAML file; what the file leaves out keeps its default."""
+    try:
+        data = yaml.safe_load(read_text(path))
+    except yaml.YAMLError as error:
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    try:
+        return from_dict(Config, data or {})
+    except InputError as error:
+        raise InputError(f"{path}: {error}") from None
+
+
+def write_config(config: Config, path: str | Path) -> None:
+    write_text(path, yaml.safe_dump(to_dict(config), sort_keys=False))

@@ -1,0 +1,184 @@
+"""`fit`: the loop that both stages share, over Lightning Fabric.
+
+What makes a killed run end in the same bits: all randomness of step s is a function of (seed, stage, s), set anew
+before each step, and the order of an epoch a function of (seed, stage, epoch). So a checkpoint is weights, averages
+and optimizer state, and no generator's state.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from lightning.fabric import Fabric
+from torch import Tensor, nn
+
+from npdraw.errors import TrainingError
+from npdraw.training.progress import Progress
+from npdraw.training.run import Run, pack_optimizer, unpack_optimizer
+
+
+@dataclass
+class Stage:
+    """What one stage brings to the loop."""
+
+    name: str
+    objective: nn.Module  # objective(*batch) -> NamedTuple of scalar tensors with `total`
+    epochs: int
+    batch: int  # images a step over all processes
+    rate: float
+    decay: bool
+    warmup: int
+    ema: float
+    batch_of: Callable[[Tensor, int, int], Sequence[Any]]  # (indices, step, epoch) -> arguments of the objective
+    after_epoch: Callable[[int, int], dict[str, float]]  # (epoch, step) -> metrics, with the averaged weights in place
+    extra: dict[str, Tensor]  # further tensors that belong to the stage's state; changed in place or by key
+    setting: str  # what to lower when memory is short
+
+
+class Average:
+    """Exponential moving average of trained weights, and the exchange of the two."""
+
+    def __init__(self, parameters: list[nn.Parameter], decay: float):
+        self.parameters, self.decay = parameters, decay
+        self.values = [p.detach().clone() for p in parameters] if decay else []
+
+    @torch.no_grad()
+    def update(self, step: int) -> None:
+        if self.decay:
+            decay = min(self.decay, (1 + step) / (10 + step))  # short runs must forget their start too
+            torch._foreach_lerp_(self.values, [p.detach() for p in self.parameters], 1 - decay)
+
+    @torch.no_grad()
+    def swap(self) -> None:
+        """Exchange weights and averages; twice is as it was."""
+        for p, v in zip(self.parameters, self.values, strict=False):
+            held = p.detach().clone()
+            p.copy_(v)
+            v.copy_(held)
+
+
+def seed_step(seed: int, stage: str, step: int, rank: int) -> None:
+    """Make all draws of this step a function of its name."""
+    torch.manual_seed(hash_of(seed, stage, step, rank))
+
+
+def hash_of(*words: int | str) -> int:
+    """A 62-bit number of some integers and words, the same on every machine (Python's own hash is not)."""
+    value = 1469598103934665603
+    for byte in repr(words).encode():
+        value = ((value ^ byte) * 1099511628211) % 2**64
+    return value >> 2
+
+
+def order(count: int, seed: int, stage: str, epoch: int) -> Tensor:
+    """The order of the images in an epoch, on the CPU: (count,)"""
+    generator = torch.Generator().manual_seed(hash_of(seed, stage, "order", epoch))
+    return torch.randperm(count, generator=generator)
+
+
+def rate_at(stage: Stage, step: int, total: int) -> float:
+    """Learning rate: linear warm-up, then constant or a cosine to 0."""
+    rate = stage.rate * min(1.0, (step + 1) / stage.warmup) if stage.warmup else stage.rate
+    return rate * 0.5 * (1 + math.cos(math.pi * step / total)) if stage.decay else rate
+
+
+def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) -> None:
+    """Train `stage.objective` on `count` images, from the run's checkpoint if it is of this stage, to the last epoch.
+
+    On return the objective holds the averaged weights, where there is an average.
+    """
+    config, device = run.config, fabric.device
+    batch = max(1, min(stage.batch, count) // fabric.world_size) * fabric.world_size
+    per_epoch, share = count // batch, batch // fabric.world_size
+    total = stage.epochs * per_epoch
+    saved_stage, step, tensors, _ = run.load()
+    step = step if saved_stage == stage.name else 0
+    if step:
+        own = {k.removeprefix("weights."): v for k, v in tensors.items() if k.startswith("weights.")}
+        stage.objective.load_state_dict(own)
+    trained = [p for p in stage.objective.parameters() if p.requires_grad]
+    stage.objective.to(device)
+    optimizer = torch.optim.Adam(trained, lr=stage.rate, fused=device.type == "cuda")
+    average = Average(trained, stage.ema)
+    if step:
+        unpack_optimizer(optimizer, {k: v for k, v in tensors.items() if k.startswith("optimizer.")})
+        for i, value in enumerate(average.values):
+            value.copy_(tensors[f"average.{i}"])
+        stage.extra.update({k.removeprefix("extra."): v for k, v in tensors.items() if k.startswith("extra.")})
+    run.rewind(stage.name, step)
+    if config.compile:
+        stage.objective.compile()
+    objective, wrapped = fabric.setup(stage.objective, optimizer)
+    if not trained or not total:
+        return
+    objective.train()
+
+    def save(at: int) -> None:
+        state = {f"weights.{k}": v for k, v in stage.objective.state_dict().items()}
+        state |= {f"average.{i}": v for i, v in enumerate(average.values)}
+        state |= {f"extra.{k}": v for k, v in stage.extra.items()} | pack_optimizer(optimizer)
+        run.save(stage.name, at, state, {})
+
+    sums: dict[str, Tensor] = {}
+    since, began = 0, time.monotonic()
+
+    def flush() -> str:
+        """Mean metrics since the last time, logged; a loss that is not finite ends the run here."""
+        nonlocal sums, since, began
+        if not since:
+            return ""
+        means = {k: float(fabric.all_reduce(v / since, reduce_op="mean")) for k, v in sums.items()}
+        if not all(math.isfinite(v) for v in means.values()):
+            raise TrainingError(
+                f"the loss is not finite at step {step} of stage {stage.name}; the last good checkpoint is kept in "
+                f"{run.folder}. Lower --{stage.name}-stage.rate (now {stage.rate:g}) and train in a new folder"
+            )
+        speed = since * batch / (time.monotonic() - began)
+        run.log(stage.name, step, {**means, "rate": rate_at(stage, step, total), "images_per_second": speed})
+        sums, since, began = {}, 0, time.monotonic()
+        return f"loss {means['total']:.4g}, {speed:,.0f} images/s"
+
+    progress.start(f"stage {stage.name}", total, step)
+    indices = order(count, config.seed, stage.name, step // per_epoch)
+    try:
+        while step < total:
+            epoch, place = divmod(step, per_epoch)
+            if place == 0:
+                indices = order(count, config.seed, stage.name, epoch)
+            seed_step(config.seed, stage.name, step, fabric.global_rank)
+            first = place * batch + fabric.global_rank * share
+            losses = objective(*stage.batch_of(indices[first : first + share], step, epoch))
+            for group in optimizer.param_groups:
+                group["lr"] = rate_at(stage, step, total)
+            fabric.backward(losses.total)
+            wrapped.step()
+            wrapped.zero_grad()
+            average.update(step)
+            step, since = step + 1, since + 1
+            for name, value in losses._asdict().items():
+                sums[name] = sums.get(name, 0) + value.detach()
+            text = flush() if step % config.log_steps == 0 else ""
+            if step % per_epoch == 0:
+                text = flush() or text
+                average.swap()
+                found = stage.after_epoch(epoch, step)
+                average.swap()
+                if found:
+                    run.log(stage.name, step, found)
+                objective.train()
+                began = time.monotonic()
+            if step % config.checkpoint_steps == 0 or step == total:
+                text = flush() or text
+                save(step)
+            progress.step(text)
+    except torch.OutOfMemoryError:
+        raise TrainingError(
+            f"{device} has too little memory for a batch of {batch}; lower --{stage.setting} and run the same command"
+        ) from None
+    except KeyboardInterrupt:
+        save(step)
+        raise
+    average.swap()

@@ -1,0 +1,62 @@
+"""`Progress`: how long work tells a person that it goes on. A bar with rate and remaining time in a terminal; a plain
+line every so often elsewhere, so that a log file stays short.
+"""
+
+import time
+from types import TracebackType
+from typing import Self
+
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
+from rich.progress import Progress as Bar
+
+EVERY = 15.0  # seconds between plain lines
+
+
+class Progress:
+    """One bar at a time: `start(title, total, done)`, then `step(text)` once a step."""
+
+    def __init__(self, quiet: bool = False):
+        self.console = Console(quiet=quiet, highlight=False, soft_wrap=True)
+        self._bar: Bar | None = None
+        if self.console.is_terminal and not quiet:
+            self._bar = Bar(
+                TextColumn("{task.description}"),
+                BarColumn(),
+                MofNCompleteColumn(),
+                TextColumn("{task.fields[text]}"),
+                TimeRemainingColumn(),
+                console=self.console,
+            )
+
+    def __enter__(self) -> Self:
+        if self._bar:
+            self._bar.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, value: BaseException | None, at: TracebackType | None) -> None:
+        if self._bar:
+            self._bar.stop()
+
+    def say(self, text: str) -> None:
+        """One line that stays."""
+        self.console.print(text, markup=False)
+
+    def start(self, title: str, total: int, done: int = 0) -> None:
+        self.title, self.total, self.done, self._first = title, total, done, done
+        self._began = self._said = time.monotonic()
+        if self._bar:
+            for task in self._bar.task_ids:
+                self._bar.update(task, visible=False)
+            self._task = self._bar.add_task(title, total=total, completed=done, text="")
+
+    def step(self, text: str = "") -> None:
+        self.done += 1
+        if self._bar:
+            self._bar.update(self._task, completed=self.done, **({"text": text} if text else {}))
+            return
+        now = time.monotonic()
+        if self.done == self.total or now - self._said >= EVERY:
+            self._said = now
+            left = (now - self._began) / max(1, self.done - self._first) * (self.total - self.done)
+            self.say(f"{self.title}: {self.done:,} of {self.total:,}, {left:,.0f} s left  {text}".rstrip())

@@ -1,0 +1,135 @@
+"""`Run`: one run's directory. It holds config.yaml, bank.safetensors, metrics.jsonl, TensorBoard events, pictures/,
+checkpoints/ and model/ (what `NPDraw.from_pretrained` reads). The same command on the same directory goes on from the
+last checkpoint; another config is refused.
+"""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from npdraw import store
+from npdraw.bank import PartBank
+from npdraw.config import Config, to_dict
+from npdraw.errors import InputError
+
+STAGES = ("prior", "model", "done")
+
+
+class Run:
+    """The files of a run. Only the first process writes; all may read."""
+
+    def __init__(self, folder: Path, config: Config, writes: bool):
+        self.folder, self.config, self.writes = folder, config, writes
+        self._events: Any = None
+
+    @classmethod
+    def open(cls, folder: str | Path, config: Config, writes: bool = True) -> "Run":
+        """Look at a directory without writing: a new or empty one, or one that holds a run of the same config."""
+        run = cls(Path(folder), config, writes)
+        if run.folder.exists() and not run.folder.is_dir():
+            raise InputError(f"{folder} is a file; choose a folder for the run")
+        if run.started:
+            old, new = to_dict(store.read_config(run._config)), to_dict(config)
+            changed = [f"{k}.{n}" if isinstance(v, dict) else k for k, v in new.items() for n in _differing(old[k], v)]
+            if changed:
+                raise InputError(
+                    f"{folder} holds a run with another {changed[0].replace('_', '-')}; choose another --out, or remove it"
+                )
+        elif run.folder.exists() and any(run.folder.iterdir()):
+            raise InputError(f"{folder} is not empty and holds no run; choose another --out")
+        return run
+
+    @property
+    def _config(self) -> Path:
+        return self.folder / "config.yaml"
+
+    @property
+    def started(self) -> bool:
+        return self._config.is_file()
+
+    def start(self, bank: PartBank) -> None:
+        """Write bank and config, the config last: a directory with a config is a run."""
+        if self.writes and not self.started:
+            store.save_bank(bank, self.folder / "bank.safetensors")
+            store.write_config(self.config, self._config)
+
+    def bank(self) -> PartBank:
+        return store.load_bank(self.folder / "bank.safetensors")
+
+    # --- checkpoints ---
+
+    @property
+    def _checkpoint(self) -> Path:
+        return self.folder / "checkpoints" / "last.safetensors"
+
+    def save(self, stage: str, step: int, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+        """Replace the checkpoint, atomically."""
+        if self.writes:
+            store.write_tensors(self._checkpoint, "checkpoint", tensors, {**meta, "stage": stage, "step": step})
+
+    def load(self) -> tuple[str, int, dict[str, Tensor], dict[str, Any]]:
+        """Stage, step, tensors and meta of the last checkpoint; ("prior", 0, {}, {}) where there is none."""
+        if not self._checkpoint.is_file():
+            return STAGES[0], 0, {}, {}
+        tensors, meta = store.read_tensors(self._checkpoint, "checkpoint")
+        return meta["stage"], meta["step"], tensors, meta
+
+    # --- metrics ---
+
+    def rewind(self, stage: str, step: int) -> None:
+        """Drop metrics that were written after the checkpoint that the run goes on from."""
+        path = self.folder / "metrics.jsonl"
+        if self.writes and path.is_file():
+            now = (STAGES.index(stage), step)
+            kept = [r for r in self.metrics() if (STAGES.index(r["stage"]), r["step"]) <= now]
+            store.write_text(path, "".join(json.dumps(r) + "\n" for r in kept))
+
+    def log(self, stage: str, step: int, values: dict[str, float]) -> None:
+        """One line of metrics.jsonl, and the same to TensorBoard."""
+        if not self.writes:
+            return
+        with open(self.folder / "metrics.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps({"stage": stage, "step": step, **values}) + "\n")
+        if self._events is None:
+            from torch.utils.tensorboard import SummaryWriter
+
+            self._events = SummaryWriter(str(self.folder / "events"), purge_step=step)
+        for name, value in values.items():
+            self._events.add_scalar(f"{stage}/{name}", value, step)
+
+    def metrics(self) -> list[dict[str, Any]]:
+        """All lines so far; a last line that was cut off is not one."""
+        rows = []
+        for line in store.read_text(self.folder / "metrics.jsonl").splitlines():
+            try:
+                rows.append(json.loads(line))
+            except json.JSONDecodeError:
+                break
+        return rows
+
+    def close(self) -> None:
+        if self._events is not None:
+            self._events.close()
+
+
+def _differing(old: Any, new: Any) -> list[str]:
+    if not isinstance(new, dict):
+        return [] if old == new else [""]
+    return [k for k, v in new.items() if old.get(k) != v]
+
+
+def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """The tensors of an optimizer's state by name; its settings come from the config."""
+    state = optimizer.state_dict()["state"]
+    return {f"optimizer.{i}.{k}": torch.as_tensor(v) for i, entry in state.items() for k, v in entry.items()}
+
+
+def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:
+    state: dict[int, dict[str, Tensor]] = {}
+    for name, tensor in tensors.items():
+        _, index, key = name.split(".", 2)
+        state.setdefault(int(index), {})[key] = tensor
+    optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})

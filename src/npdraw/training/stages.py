@@ -1,0 +1,273 @@
+"""`train`: images to a trained model, in the paper's two stages.
+
+Stage one trains the prior on parses and keeps the epoch with the least validation loss. Stage two trains posterior and
+decoder with the prior fixed. Choices:
+- Images (uint8) and parses live on the device when they fit in half of its free memory.
+- BatchNorm: in several processes each normalises by its own share of the batch. Before a model is scored or saved its
+  statistics are estimated anew, on hard posterior canvases and with the averaged weights, since training saw relaxed
+  canvases and other weights.
+- A killed run goes on from its last checkpoint; see loop.py for why it ends in the same bits.
+"""
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from lightning.fabric import Fabric
+from lightning.fabric.strategies import DDPStrategy
+from torch import Tensor, nn
+
+from npdraw import show
+from npdraw.bank import PartBank
+from npdraw.canvas import Grid
+from npdraw.config import Config
+from npdraw.data import ImageSet, split
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.model import CHUNK, Loss, NPDraw
+from npdraw.noise import uniform
+from npdraw.parsing import parse
+from npdraw.prior import Prior
+from npdraw.training.loop import Stage, fit
+from npdraw.training.progress import Progress
+from npdraw.training.run import Run
+
+CALIBRATION = 10_000  # images that BatchNorm's statistics are estimated on
+SCORED = 1_000  # validation images that stage two is scored on while it trains
+
+
+class PriorLoss(NamedTuple):
+    """Minus log p of parses in nats an image, whole and by variable."""
+
+    total: Tensor
+    what: Tensor
+    where: Tensor
+    whether: Tensor
+
+
+class PriorObjective(nn.Module):
+    """Stage one's loss as one forward call, as processes and compilers want it."""
+
+    def __init__(self, prior: Prior):
+        super().__init__()
+        self.prior = prior
+
+    def forward(self, what: Tensor, where: Tensor, whether: Tensor) -> PriorLoss:
+        terms = self.prior.terms(Drawing(what, where, whether))
+        parts = [-x.sum(1).mean() for x in terms]
+        return PriorLoss(parts[0] + parts[1] + parts[2], *parts)
+
+
+class ModelObjective(nn.Module):
+    """Stage two's loss as one forward call."""
+
+    def __init__(self, model: NPDraw):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor, *rest: Any) -> Loss:
+        return self.model.training_loss(images, Drawing(what, where, whether), *rest)
+
+
+class Images(NamedTuple):
+    """Images and their parses, on the device when they fit."""
+
+    pixels: Tensor  # (N,C,H,W) uint8
+    parses: Drawing  # on the device
+
+    def take(self, index: Tensor, device: torch.device) -> tuple[Tensor, Drawing]:
+        """Some images as floats in [0, 1], and their parses."""
+        pixels = self.pixels[index.to(self.pixels.device)].to(device, non_blocking=True)
+        return pixels.float() / 255, self.parses[index.to(device)]
+
+
+def binarise(images: Tensor, seed: int) -> Tensor:
+    """Images (N,C,H,W) in [0, 1] with every pixel drawn as 0 or 1, the same for the same seed."""
+    seeds = torch.arange(seed, seed + len(images), device=images.device)
+    return (uniform(seeds, images[0].numel(), stream=2).reshape(images.shape) < images).float()
+
+
+def make_fabric(config: Config, device: str) -> Fabric:
+    """Fabric for one process, or for as many as torchrun started."""
+    world, local = (int(os.environ.get(k, "1")) for k in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    backend = "gloo" if device == "cpu" else "nccl"
+    several = DDPStrategy(process_group_backend=backend, find_unused_parameters=config.model_stage.joint)
+    return Fabric(
+        accelerator=device,
+        devices=local,
+        num_nodes=world // local,
+        strategy=several if world > 1 else "auto",
+        precision="bf16-mixed" if config.precision == "bf16" else "32-true",
+    )
+
+
+def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu", quiet: bool = False) -> NPDraw:
+    """Train a model on a data set in a run directory, or go on with the run that the directory holds."""
+    found, wanted = (data.channels, data.height, data.width), (config.data.channels, config.data.height, config.data.width)
+    if found != wanted:
+        raise InputError(f"the config is for images of (channels, height, width) {wanted}, {data.name} has {found}")
+    fabric = make_fabric(config, device)
+    fabric.launch()
+    run = Run.open(folder, config, writes=fabric.is_global_zero)
+    parts = split(data.train, None, min(config.data.validation, len(data.train) // 10 or 1), config.seed)
+    with Progress(quiet or not fabric.is_global_zero) as progress:
+        grid = Grid(*config.canvas_size, config.bank.part_size)
+        if run.started:
+            bank = run.bank()
+            progress.say(f"going on with the run in {folder}")
+        else:
+            progress.say(f"building a bank of {config.bank.parts} parts from {config.bank.patches:,} patches")
+            bank = build_bank(config, parts.train, grid)
+        fabric.barrier()
+        run.start(bank)
+        torch.manual_seed(config.seed)
+        model = NPDraw(config, bank).to(fabric.device)
+        training, validation = (_resident(x, model) for x in (parts.train, parts.validation))
+        _pictures(run, model, "bank.png", lambda: show.bank_picture(bank.parts))
+        stage, _, tensors, _ = run.load()
+        if stage == "prior":
+            fit_prior(fabric, run, model, training, validation, progress)
+        else:
+            own = {k.removeprefix("weights.model."): v for k, v in tensors.items() if k.startswith("weights.model.")}
+            model.load_state_dict(own)
+        fit_model(fabric, run, model, training, validation, progress)
+        finish(run, model, training, validation)
+        run.close()
+    return model
+
+
+def build_bank(config: Config, images: Tensor, grid: Grid) -> PartBank:
+    """The bank that a config asks for, of images (N,C,H,W) uint8 as the canvas sees them."""
+    size = (grid.height, grid.width)
+    if images.shape[-2:] != size:
+        images = torch.cat([grid.shrink(x.float() / 255) for x in images.split(CHUNK)])
+    b = config.bank
+    return PartBank.build(images, b.part_size, b.parts, b.patches, config.seed)
+
+
+def _resident(images: Tensor, model: NPDraw) -> Images:
+    device = model.device
+    parses = parse(images, model.bank.parts, model.grid)
+    fits = device.type != "cuda" or images.nbytes < torch.cuda.mem_get_info(device)[0] // 2
+    return Images(images.to(device) if fits else images.pin_memory(), parses)
+
+
+def fit_prior(
+    fabric: Fabric, run: Run, model: NPDraw, training: Images, validation: Images, progress: Progress
+) -> None:
+    """Stage one; leaves the prior with the weights of its best validation epoch."""
+    s = run.config.prior_stage
+    objective, extra = PriorObjective(model.prior), dict[str, Tensor]()
+
+    def after_epoch(epoch: int, step: int) -> dict[str, float]:
+        objective.eval()
+        with torch.no_grad():
+            losses = [-model.prior.terms(validation.parses[i]).total() for i in _chunks(len(validation.pixels))]
+        loss = torch.cat(losses).double().mean().cpu()
+        if "best" not in extra or loss < extra["best"]:
+            extra["best"] = loss
+            extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in objective.state_dict().items()})
+        return {"epoch": epoch + 1, "validation": float(loss)}
+
+    def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Tensor]:
+        return training.parses[index.to(fabric.device)].tensors()
+
+    settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
+    stage = Stage("prior", objective, *settings, batch_of, after_epoch, extra, "prior-stage.batch")
+    fit(fabric, run, stage, len(training.pixels), progress)
+    if extra:
+        best = {k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")}
+        objective.load_state_dict(best)
+        progress.say(f"prior: best validation loss {float(extra['best']):.3f} nats an image")
+
+
+def fit_model(
+    fabric: Fabric, run: Run, model: NPDraw, training: Images, validation: Images, progress: Progress
+) -> None:
+    """Stage two."""
+    config, s, device = run.config, run.config.model_stage, fabric.device
+    model.prior.requires_grad_(s.joint)
+
+    def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
+        images, parses = training.take(index, device)
+        if config.data.binarise:
+            images = (torch.rand_like(images) < images).float()
+        share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
+        parsed = torch.rand(len(images), device=device) < share
+        heat = torch.tensor(max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
+        weight = s.kl * s.kl_every if step % s.kl_every == 0 else 0.0
+        return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight
+
+    def after_epoch(epoch: int, step: int) -> dict[str, float]:
+        if (epoch + 1) % config.picture_epochs and epoch + 1 < s.epochs:
+            return {}
+        return {"epoch": epoch + 1, **finish(run, model, training, validation)}
+
+    settings = (s.epochs, s.batch, s.rate, s.decay, 0, s.ema)
+    stage = Stage("model", ModelObjective(model), *settings, batch_of, after_epoch, {}, "model-stage.batch")
+    fit(fabric, run, stage, len(training.pixels), progress)
+
+
+def finish(run: Run, model: NPDraw, training: Images, validation: Images) -> dict[str, float]:
+    """Make the model as it stands fit for use: BatchNorm's statistics, the saved model, pictures, scores."""
+    calibrate(model, training)
+    model.eval()
+    images, parses = validation.take(torch.arange(min(SCORED, len(validation.pixels))), model.device)
+    images = binarise(images, 0) if run.config.data.binarise else images
+    bound = model.elbo(images)
+    scores = {f"validation_{k}": float(v.double().mean()) for k, v in bound._asdict().items()}
+    scores["validation_agreement"] = agreement(model.encode(images), parses)
+    if run.writes:
+        model.save_pretrained(run.folder / "model")
+        _pictures(run, model, "samples.png", lambda: show.grid(model.sample(64).images))
+        few, rows = images[:16], model.encode(images[:16])
+        lines = {"image": few, "parse": model.render(parses[:16]), "canvas": model.render(rows)}
+        lines["reconstruction"] = model.decode(rows)
+        _pictures(run, model, "reconstructions.png", lambda: show.pairs(lines))
+    return scores
+
+
+def agreement(drawing: Drawing, parses: Drawing) -> float:
+    """Share of steps at which two drawings make the same choices."""
+    same = torch.stack([a == b for a, b in zip(drawing.tensors(), parses.tensors(), strict=True)]).all(0)
+    return float(same.double().mean())
+
+
+@torch.no_grad()
+def calibrate(model: NPDraw, training: Images) -> None:
+    """Estimate BatchNorm's statistics anew: the posterior's on images, then the decoder's on its hard canvases."""
+    layers = [m for m in model.modules() if isinstance(m, nn.BatchNorm2d)]
+    momentum = layers[0].momentum
+    for layer in layers:
+        layer.reset_running_stats()
+        layer.momentum = None  # a plain mean over the batches
+    batches = _chunks(min(CALIBRATION, len(training.pixels)))
+
+    def images(index: slice) -> Tensor:
+        x, _ = training.take(torch.arange(index.start, index.stop), model.device)
+        return binarise(x, index.start) if model.config.data.binarise else x
+
+    model.eval()
+    model.posterior.train()
+    for index in batches:
+        model.posterior(images(index))
+    model.eval()
+    canvases = [model.render(model.encode(images(index), seed=index.start)) for index in batches]
+    model.decoder.train()
+    for canvas in canvases:
+        model.decoder(canvas)
+    for layer in layers:
+        layer.momentum = momentum
+    model.eval()
+
+
+def _chunks(count: int) -> list[slice]:
+    return [slice(i, min(i + CHUNK, count)) for i in range(0, count, CHUNK)]
+
+
+def _pictures(run: Run, model: NPDraw, name: str, make: Any) -> None:
+    if run.writes:
+        show.save_picture(make(), run.folder / "pictures" / name)

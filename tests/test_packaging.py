@@ -1,0 +1,87 @@
+"""The wheel: built, installed into an environment of its own, and run from there.
+
+The build and the install need no network: the build runs without isolation, and the new environment sees the
+dependencies of this one through a .pth file. Only npdraw itself must come from the wheel.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+import venv
+import zipfile
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PRESETS = ("digits", "mnist", "omniglot", "cifar10", "celeba")
+
+
+def run(*command: str | Path, cwd: Path) -> str:
+    """Standard output of a command that must succeed, without this session's paths in its environment."""
+    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV_"))}
+    result = subprocess.run(
+        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
+    )
+    assert result.returncode == 0, f"{command} exited with {result.returncode}\n{result.stdout}\n{result.stderr}"
+    return result.stdout
+
+
+def version() -> str:
+    """The version as the source states it, once."""
+    lines = (ROOT / "src" / "npdraw" / "__init__.py").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith("__version__ = ")]
+    return line.split('"')[1]
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The wheel, built from a copy of the source, so that nothing is left in the repository."""
+    source = tmp_path_factory.mktemp("source")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, source)
+    shutil.copytree(ROOT / "src", source / "src", ignore=shutil.ignore_patterns("__pycache__", "*.egg-info"))
+    run(sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", source / "dist", cwd=source)
+    (built,) = (source / "dist").glob("*.whl")
+    return built
+
+
+def test_wheel_holds_what_it_needs_and_nothing_else(wheel: Path) -> None:
+    assert wheel.name == f"npdraw-{version()}-py3-none-any.whl"
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+        (metadata_name,) = [name for name in names if name.endswith(".dist-info/METADATA")]
+        metadata = archive.read(metadata_name).decode()
+    package = {name for name in names if name.startswith("npdraw/")}
+    source = ROOT / "src"
+    modules = {path.relative_to(source).as_posix() for path in (source / "npdraw").rglob("*.py")}
+    assert modules <= package
+    assert {"npdraw/py.typed", *(f"npdraw/presets/{preset}.yaml" for preset in PRESETS)} <= package
+    assert all(name in package or ".dist-info/" in name for name in names)  # no tests, no benchmarks
+    assert any(name.endswith("/LICENSE") for name in names)
+    assert "License-Expression: MIT" in metadata
+    assert "Requires-Python: >=3.11" in metadata
+
+
+def test_wheel_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
+    home = tmp_path / "environment"
+    venv.create(home, with_pip=False, symlinks=os.name != "nt")
+    paths = sysconfig.get_paths(vars={"base": str(home), "platbase": str(home)})
+    python, script = Path(paths["scripts"], "python"), Path(paths["scripts"], "npdraw")
+    # Files named by a .pth line are found, but the .pth files there (an editable npdraw, say) are not followed.
+    here = {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}
+    Path(paths["purelib"], "dependencies.pth").write_text("\n".join(sorted(here)) + "\n")
+    pip = (sys.executable, "-m", "pip", "--python", python, "--disable-pip-version-check")
+    run(*pip, "install", "--quiet", "--no-index", "--no-deps", "--ignore-installed", wheel, cwd=tmp_path)
+
+    where = run(python, "-c", "import npdraw; print(npdraw.__file__); print(npdraw.__version__)", cwd=tmp_path)
+    file, found = where.split()
+    assert Path(file).is_relative_to(paths["purelib"])
+    assert found == version()
+    assert version() in run(script, "--version", cwd=tmp_path).split()
+    assert version() in run(python, "-m", "npdraw", "--version", cwd=tmp_path).split()
+    listed = run(script, "info", cwd=tmp_path)
+    for preset in PRESETS:
+        assert preset in listed
