@@ -193,6 +193,5 @@ def test_no_drawings_and_no_steps() -> None:
     assert canvas.render_steps(d.first(0), parts, grid)[0].shape == (1, 0, 3, 3, 4)
 
 
-@pytest.mark.xfail(strict=True, reason="Grid.cut infers a size with -1, which is ambiguous for an empty batch")
 def test_cutting_no_images() -> None:
     assert Grid(3, 4, 2).cut(torch.zeros(0, 3, 3, 4)).shape == (0, 4, 12)

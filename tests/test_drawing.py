@@ -193,9 +193,6 @@ HOSTILE = {
 }
 
 
-@pytest.mark.xfail(
-    strict=True, reason="from_json lets these through as ValueError, RecursionError, TypeError, or a drawing"
-)
 @pytest.mark.parametrize("name", HOSTILE)
 def test_hostile_json_is_an_input_error(name: str) -> None:
     with pytest.raises(InputError):

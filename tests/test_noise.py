@@ -93,9 +93,6 @@ def test_choose_matches_frequencies(dtype: torch.dtype) -> None:
         assert (got[want == 0] == 0).all()
 
 
-@pytest.mark.xfail(
-    strict=True, reason="searchsorted warns (once a process) about strided input; a warning is an error here"
-)
 def test_choose_takes_strided_tensors_without_a_warning() -> None:
     torch.set_warn_always(True)
     try:

@@ -85,7 +85,9 @@ def sample_patches(images: Tensor, part_size: int, count: int, seed: int) -> Ten
         if have >= count:
             break
     if not have:
-        raise InputError("no part can be learned: every patch of these images is blank (is ink dark on white? invert it)")
+        raise InputError(
+            "no part can be learned: every patch of these images is blank (is ink dark on white? invert it)"
+        )
     return torch.cat(found)[:count]
 
 

@@ -62,9 +62,11 @@ class Grid:
         """Pad and cut images into cells: (B,C,H,W) -> (B,L,D)."""
         (top, left), (height, width) = self.corner, self.padded
         b, c = images.shape[:2]
+        if images.shape[2:] != (self.height, self.width):
+            raise InputError(f"images of {tuple(images.shape[2:])} on a canvas of {self.height} x {self.width}")
         x = F.pad(images, (left, width - self.width - left, top, height - self.height - top))
         x = x.reshape(b, c, self.rows, self.part_size, self.columns, self.part_size)
-        return x.permute(0, 2, 4, 1, 3, 5).reshape(b, self.cells, -1)
+        return x.permute(0, 2, 4, 1, 3, 5).reshape(b, self.cells, c * self.part_size**2)
 
     def join(self, cells: Tensor, crop: bool = True) -> Tensor:
         """Put cells together again: (...,L,D) -> (...,C,H,W), cropped or with the padding."""
@@ -125,15 +127,21 @@ def last_cells(drawing: Drawing, parts: Tensor, places: int) -> Tensor:
     return cells.scatter_reduce(1, drawing.where[..., None].expand(b, t, d), drawn, "amax")
 
 
+def _check(drawing: Drawing, parts: Tensor, grid: Grid) -> None:
+    if parts.shape[-1] != grid.part_size:
+        raise InputError(f"parts of {parts.shape[-1]} pixels do not fit a grid of {grid.part_size}")
+    drawing.check(len(parts), grid.cells)
+
+
 def render(drawing: Drawing, parts: Tensor, grid: Grid) -> Tensor:
     """The last canvas of every drawing. parts (M,C,K,K) -> (B,C,H,W)"""
-    drawing.check(len(parts), grid.cells)
+    _check(drawing, parts, grid)
     return grid.join(last_cells(drawing, parts, grid.cells))
 
 
 def render_steps(drawing: Drawing, parts: Tensor, grid: Grid) -> tuple[Tensor, Tensor]:
     """The canvas after every step and the place mask of every step: (B,T,C,H,W), (B,T,1,H,W)."""
-    drawing.check(len(parts), grid.cells)
+    _check(drawing, parts, grid)
     canvases = grid.join(cell_canvases(drawing, parts, grid.cells))
     return canvases, grid.join(mask_cells(place_masks(drawing, grid.cells), grid, canvases.dtype))
 

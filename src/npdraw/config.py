@@ -243,9 +243,8 @@ def from_dict(cls: type[T], data: Any, path: str = "") -> T:
             near = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.0)
             raise InputError(f"unknown config key {name}; did you mean {path}{near[0]}?")
         hint = hints[key]
-        values[key] = (
-            from_dict(hint, value, f"{name}.") if dataclasses.is_dataclass(hint) else _scalar(hint, value, name)
-        )
+        nested = isinstance(hint, type) and dataclasses.is_dataclass(hint)
+        values[key] = from_dict(hint, value, f"{name}.") if nested else _scalar(hint, value, name)
     return cls(**values)
 
 

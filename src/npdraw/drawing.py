@@ -34,7 +34,7 @@ class Drawing:
                 "what, where and whether must have one shape (batch, steps); got "
                 f"{tuple(what.shape)}, {tuple(where.shape)} and {tuple(whether.shape)}"
             )
-        if what.is_floating_point() or where.is_floating_point() or whether.is_floating_point():
+        if any(x.is_floating_point() or x.is_complex() for x in (what, where, whether)):
             raise InputError("what and where must be integers and whether booleans")
         self.whether = whether.bool()
         self.what = torch.where(self.whether, what.long(), 0)
@@ -53,7 +53,8 @@ class Drawing:
 
     def __getitem__(self, index: int | slice | Tensor | Sequence[int]) -> "Drawing":
         """Some of the drawings; an integer keeps the batch dimension, so the result is a `Drawing` again."""
-        if isinstance(index, int):
+        if hasattr(index, "__index__") and not (isinstance(index, Tensor) and index.ndim):  # an integer of any kind
+            index = int(index)
             if not -len(self) <= index < len(self):
                 raise IndexError(f"drawing {index} of {len(self)}")
             index = slice(index, index + 1 or None)
@@ -61,6 +62,8 @@ class Drawing:
 
     def first(self, steps: int) -> "Drawing":
         """The first steps of every drawing, to be continued by the prior."""
+        if not 0 <= steps <= self.steps:
+            raise InputError(f"a drawing of {self.steps} steps has no first {steps}")
         return Drawing(self.what[:, :steps], self.where[:, :steps], self.whether[:, :steps])
 
     def __eq__(self, other: object) -> bool:
@@ -84,7 +87,7 @@ class Drawing:
         return cls(*(torch.cat(xs) for xs in zip(*(d.tensors() for d in drawings), strict=True)))
 
     def check(self, parts: int, places: int) -> "Drawing":
-        """Return self if every drawn step names one of `parts` and of `places`; an error names the first that does not."""
+        """Return self if every drawn step names one of `parts` and of `places`; an error names the first that fails."""
         for name, index, bound in (("what", self.what, parts), ("where", self.where, places)):
             wrong = self.whether & ((index < 0) | (index >= bound))
             if wrong.any():
@@ -106,16 +109,16 @@ class Drawing:
         """The inverse of `to_json`, exact. Anything else is an `InputError`."""
         try:
             data: Any = json.loads(text)
-        except json.JSONDecodeError as error:
-            raise InputError(f"this is not JSON: {error}") from None
+        except (ValueError, RecursionError) as error:  # also numbers of thousands of digits and endless nesting
+            raise InputError(f"this is not JSON that a drawing could be: {error}") from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise InputError(f'this JSON is not a drawing: it needs "format": "{FORMAT}"')
-        if data.get("version") != VERSION:
+        if type(data.get("version")) is not int or data["version"] != VERSION:
             raise InputError(f"this drawing has version {data.get('version')}; this npdraw reads version {VERSION}")
         rows, steps = data.get("drawings"), data.get("steps")
         columns: dict[str, list[list[int]]] = {"what": [], "where": [], "whether": []}
-        if not isinstance(rows, list) or type(steps) is not int or steps < 0:
-            raise InputError('a drawing needs "steps" (an integer) and "drawings" (a list)')
+        if not isinstance(rows, list) or type(steps) is not int or not 0 <= steps < 2**31:
+            raise InputError('a drawing needs "steps" (an integer of 0 or more) and "drawings" (a list)')
         for i, row in enumerate(rows):
             for name, column in columns.items():
                 values = row.get(name) if isinstance(row, dict) else None

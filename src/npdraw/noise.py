@@ -29,9 +29,9 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def seed_list(n: int, seed: int | Sequence[int]) -> list[int]:
-    """The seeds of n samples: `seed, seed + 1, ...`, or the given sequence as it is."""
-    seeds = [seed + i for i in range(n)] if isinstance(seed, int) else [int(s) for s in seed]
-    if any(not 0 <= s < 2**62 for s in seeds):
+    """The seeds of n samples: `seed, seed + 1, ...`, or the given sequence as it is, whatever n."""
+    seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
+    if any(not isinstance(s, int) or not 0 <= s < 2**62 for s in seeds):
         raise InputError("a seed must be an integer from 0 to 2^62 - 1")
     return seeds
 
@@ -52,8 +52,9 @@ def choose(probs: Tensor, u: Tensor) -> Tensor:
 
     probs (..., n) non-negative, u (...) in [0, 1) -> (...) int64. An entry of probability 0 is never drawn.
     """
-    cdf = probs.to(torch.float64).cumsum(-1)  # (..., n)
-    index = torch.searchsorted(cdf, (u.to(torch.float64) * cdf[..., -1])[..., None], right=True)[..., 0]
+    cdf = probs.to(torch.float64).cumsum(-1).contiguous()  # (..., n)
+    target = (u.to(torch.float64) * cdf[..., -1])[..., None].contiguous()
+    index = torch.searchsorted(cdf, target, right=True)[..., 0]
     # u * total can round up to the total itself: the last entry of non-zero probability is the right answer then
     last = probs.shape[-1] - 1 - (probs > 0).flip(-1).to(torch.uint8).argmax(-1)
     return torch.minimum(index, last)

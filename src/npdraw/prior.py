@@ -2,7 +2,8 @@
 
 Choices, where paper and released code are silent or differ (docs/architecture.md has the reasons):
 - The sequence is a learned start token, then canvas and place mask after steps 1 .. T-1, each a (C+1)-channel image
-  through the shallow CNN; the last canvas never enters. Sinusoidal step positions, pre-norm blocks, GELU.
+  through the shallow CNN; the last canvas never enters. Sinusoidal step positions, pre-norm blocks, GELU. Dropout on
+  the embedding and on what each layer adds, not inside attention or MLP, where it costs most on a CPU.
 - The mask holds the place of the newest part (the paper) or of all parts so far (`mask: union`, the released code).
 - Three MLP heads with one hidden layer, independent given the past.
 - Prior, posterior and parser make canvases with the same functions of canvas.py, on the padded grid.
@@ -36,9 +37,9 @@ def fixed_batch(device: torch.device) -> int:
 class Attention(nn.Module):
     """Causal self-attention whose heads may be wider, all together, than the model."""
 
-    def __init__(self, width: int, heads: int, head_dim: int, dropout: float):
+    def __init__(self, width: int, heads: int, head_dim: int):
         super().__init__()
-        self.heads, self.head_dim, self.dropout = heads, head_dim, dropout
+        self.heads, self.head_dim = heads, head_dim
         self.qkv = nn.Linear(width, 3 * heads * head_dim, bias=False)
         self.out = nn.Linear(heads * head_dim, width)
 
@@ -46,7 +47,7 @@ class Attention(nn.Module):
         """(B,S,W) -> (B,S,W)"""
         b, s, _ = x.shape
         q, k, v = self.qkv(x).reshape(b, s, 3, self.heads, self.head_dim).permute(2, 0, 3, 1, 4)  # (B,H,S,d) each
-        y = F.scaled_dot_product_attention(q, k, v, is_causal=True, dropout_p=self.dropout if self.training else 0.0)
+        y = F.scaled_dot_product_attention(q, k, v, is_causal=True)
         return self.out(y.transpose(1, 2).reshape(b, s, -1))
 
 
@@ -91,15 +92,13 @@ class Block(nn.Module):
     def __init__(self, width: int, heads: int, head_dim: int, mlp: int, dropout: float):
         super().__init__()
         self.norm_1, self.norm_2 = nn.LayerNorm(width), nn.LayerNorm(width)
-        self.attention = Attention(width, heads, head_dim, dropout)
-        self.mlp = nn.Sequential(
-            nn.Linear(width, mlp), nn.GELU(), nn.Dropout(dropout), nn.Linear(mlp, width), nn.Dropout(dropout)
-        )
+        self.attention = Attention(width, heads, head_dim)
+        self.mlp = nn.Sequential(nn.Linear(width, mlp), nn.GELU(), nn.Linear(mlp, width))
         self.drop = nn.Dropout(dropout)
 
     def forward(self, x: Tensor) -> Tensor:
         x = x + self.drop(self.attention(self.norm_1(x)))
-        return x + self.mlp(self.norm_2(x))
+        return x + self.drop(self.mlp(self.norm_2(x)))
 
     def step(self, x: Tensor, cache: AttentionCache, t: int) -> Tensor:
         x = x + cache.step(self.norm_1(x), t)
@@ -200,7 +199,7 @@ class Prior(nn.Module):
         return terms
 
     def log_prob(self, drawing: Drawing) -> Tensor:
-        """log p(drawing) in one parallel pass: (B,). A drawing of fewer steps than T is a beginning, and so is its p."""
+        """log p(drawing) in one parallel pass: (B,). Fewer steps than T are the beginning of a drawing, and so is its p."""
         if not 1 <= drawing.steps <= self.steps:
             raise InputError(f"this prior knows drawings of 1 to {self.steps} steps, not {drawing.steps}")
         return self.terms(drawing.check(len(self.bank), self.places)).total()
@@ -246,7 +245,8 @@ class Prior(nn.Module):
         """One batch of `sample`, step by step with the cache: seeds (B,) -> B drawings."""
         b, parts = len(seeds), self.bank.parts
         noise = uniform(seeds, 3 * self.steps).reshape(b, self.steps, 3)  # (B,T,3)
-        caches = [AttentionCache(block.attention, b, self.steps) for block in self.blocks]  # type: ignore[union-attr]
+        blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
+        caches = [AttentionCache(block.attention, b, self.steps) for block in blocks]
         cells = parts.new_zeros(b, self.places, parts[0].numel())  # (B,L,D)
         used = torch.zeros(b, self.places, dtype=torch.bool, device=parts.device)
         drawing = Drawing(*torch.zeros(3, b, self.steps, dtype=torch.int64, device=parts.device))
@@ -255,8 +255,8 @@ class Prior(nn.Module):
             if prefix is not None and t < prefix.steps:
                 step = Drawing(*(v[:, t : t + 1] for v in prefix.tensors()))
             x = x + self.positions[t]
-            for block, cache in zip(self.blocks, caches, strict=True):
-                x = block.step(x, cache, t)  # type: ignore[operator]
+            for block, cache in zip(blocks, caches, strict=True):
+                x = block.step(x, cache, t)
             if prefix is None or t >= prefix.steps:
                 step = self._pick(self.heads(x), used, noise[:, t], temperature, top_k, top_p)
             for kept, new in zip(drawing.tensors(), step.tensors(), strict=True):
@@ -289,7 +289,7 @@ def _mlp_head(width: int, outputs: int) -> nn.Sequential:
 
 
 def narrow(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
-    """Probabilities (...,n) in float64 after temperature (0: the best alone), the k best, the smallest set of mass p."""
+    """Probabilities (...,n), float64, after temperature (0: the best alone), the k best, the smallest set of mass p."""
     x = logits.double()
     if temperature == 0:
         return F.one_hot(x.argmax(-1), x.shape[-1]).double()
@@ -298,7 +298,7 @@ def narrow(logits: Tensor, temperature: float, top_k: int | None, top_p: float |
         x = x.masked_fill(x < x.topk(top_k, dim=-1).values[..., -1:], -math.inf)
     probs = x.softmax(-1)
     if top_p is not None and top_p < 1:
-        ordered, index = probs.sort(-1, descending=True, stable=True)
+        ordered, index = probs.sort(dim=-1, descending=True, stable=True)
         out = ordered.cumsum(-1) - ordered >= top_p  # mass before this entry already reaches p
         probs = probs.masked_fill(torch.zeros_like(out).scatter(-1, index, out), 0.0)
     return probs

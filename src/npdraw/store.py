@@ -75,10 +75,12 @@ def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[s
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("npdraw", "{}"))
             if header.get("kind") != kind:
-                raise InputError(f"{path} is no npdraw {kind}" + (f" but a {header['kind']}" if "kind" in header else ""))
+                raise InputError(
+                    f"{path} is no npdraw {kind}" + (f" but a {header['kind']}" if "kind" in header else "")
+                )
             if header.get("version") != VERSION:
                 raise InputError(f"{path} has version {header.get('version')}; this npdraw reads version {VERSION}")
-            return {k: file.get_tensor(k) for k in file.keys()}, header["meta"]
+            return {k: file.get_tensor(k) for k in file.keys()}, header["meta"]  # noqa: SIM118
     except (OSError, SafetensorError, json.JSONDecodeError) as error:
         raise InputError(f"cannot read {path}: {_reason(error)}") from None
 

@@ -41,6 +41,17 @@ def load_folder(folder: Path) -> ImageSet:
     return ImageSet(str(folder), _decode(_list(folder)))
 
 
+def read_image(path: Path, channels: int, height: int | None = None, width: int | None = None) -> Tensor:
+    """One picture as (1, C, H, W) uint8, of the size and the channels that a model wants; grey is welcome as colour."""
+    pixels = _open(path).pixels
+    if len(pixels) > channels:
+        raise InputError(f"{path} is in colour, but grey is wanted; convert it first")
+    if (height or pixels.shape[1], width or pixels.shape[2]) != pixels.shape[1:]:
+        found = f"{pixels.shape[2]}x{pixels.shape[1]}"
+        raise InputError(f"{path} is {found} pixels, but {width}x{height} are wanted; resize or crop it first")
+    return torch.from_numpy(pixels.copy()).expand(channels, -1, -1)[None].contiguous()
+
+
 def _list(folder: Path) -> list[Path]:
     """All pictures below a folder, in the order of their paths."""
     files: list[Path] = []

@@ -82,9 +82,7 @@ class ImageSet:
 
     def __repr__(self) -> str:
         test = "no test images" if self.test is None else _count(len(self.test), "test image")
-        return (
-            f"ImageSet({self.name!r}: {_count(len(self.train), 'training image')}, {test}, {_describe(self.train)})"
-        )
+        return f"ImageSet({self.name!r}: {_count(len(self.train), 'training image')}, {test}, {_describe(self.train)})"
 
 
 class Split(NamedTuple):

@@ -85,6 +85,13 @@ def rate_at(stage: Stage, step: int, total: int) -> float:
     return rate * 0.5 * (1 + math.cos(math.pi * step / total)) if stage.decay else rate
 
 
+def _mean(fabric: Fabric, value: Tensor) -> Tensor:
+    """The mean of a scalar over all processes."""
+    reduced = fabric.all_reduce(value, reduce_op="mean")
+    assert isinstance(reduced, Tensor)
+    return reduced
+
+
 def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) -> None:
     """Train `stage.objective` on `count` images, from the run's checkpoint if it is of this stage, to the last epoch.
 
@@ -130,7 +137,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         nonlocal sums, since, began
         if not since:
             return ""
-        means = {k: float(fabric.all_reduce(v / since, reduce_op="mean")) for k, v in sums.items()}
+        means = {k: float(_mean(fabric, v / since)) for k, v in sums.items()}
         if not all(math.isfinite(v) for v in means.values()):
             raise TrainingError(
                 f"the loss is not finite at step {step} of stage {stage.name}; the last good checkpoint is kept in "

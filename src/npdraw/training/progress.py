@@ -45,6 +45,7 @@ class Progress:
     def start(self, title: str, total: int, done: int = 0) -> None:
         self.title, self.total, self.done, self._first = title, total, done, done
         self._began = self._said = time.monotonic()
+        self._text = ""
         if self._bar:
             for task in self._bar.task_ids:
                 self._bar.update(task, visible=False)
@@ -53,7 +54,8 @@ class Progress:
     def step(self, text: str = "") -> None:
         self.done += 1
         if self._bar:
-            self._bar.update(self._task, completed=self.done, **({"text": text} if text else {}))
+            self._text = text or self._text
+            self._bar.update(self._task, completed=self.done, text=self._text)
             return
         now = time.monotonic()
         if self.done == self.total or now - self._said >= EVERY:

@@ -35,9 +35,8 @@ class Run:
             old, new = to_dict(store.read_config(run._config)), to_dict(config)
             changed = [f"{k}.{n}" if isinstance(v, dict) else k for k, v in new.items() for n in _differing(old[k], v)]
             if changed:
-                raise InputError(
-                    f"{folder} holds a run with another {changed[0].replace('_', '-')}; choose another --out, or remove it"
-                )
+                name = changed[0].replace("_", "-")
+                raise InputError(f"{folder} holds a run with another {name}; choose another --out, or remove it")
         elif run.folder.exists() and any(run.folder.iterdir()):
             raise InputError(f"{folder} is not empty and holds no run; choose another --out")
         return run

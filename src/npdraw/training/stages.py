@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import torch
 from lightning.fabric import Fabric
-from lightning.fabric.strategies import DDPStrategy
+from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
 from npdraw import show
@@ -106,7 +106,8 @@ def make_fabric(config: Config, device: str) -> Fabric:
 
 def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu", quiet: bool = False) -> NPDraw:
     """Train a model on a data set in a run directory, or go on with the run that the directory holds."""
-    found, wanted = (data.channels, data.height, data.width), (config.data.channels, config.data.height, config.data.width)
+    found = (data.channels, data.height, data.width)
+    wanted = (config.data.channels, config.data.height, config.data.width)
     if found != wanted:
         raise InputError(f"the config is for images of (channels, height, width) {wanted}, {data.name} has {found}")
     fabric = make_fabric(config, device)

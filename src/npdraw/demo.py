@@ -1,0 +1,120 @@
+"""`demo`: the whole of it on the embedded digits, and a judge who was not part of it.
+
+The judge is a small convolutional classifier of the same training digits. It counts of how many samples it is at least
+90 % sure, on the images as shown (bytes, as in the PNG), for the same 64 seeds always, none left out.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from npdraw import show, store
+from npdraw.canvas import render_steps
+from npdraw.config import Config
+from npdraw.data import load
+from npdraw.model import NPDraw
+from npdraw.training import train
+from npdraw.training.stages import agreement
+
+SEEDS = range(64)
+SURE = 0.9
+ANIMATED = 16  # drawings in the animation
+SHOWN = 16  # held-out digits in the picture of reconstructions
+EPOCHS, BATCH, RATE = 8, 50, 3e-3  # of the judge
+
+
+@dataclass(frozen=True)
+class Findings:
+    """What the demo found, for whoever wants to check it."""
+
+    sure: int  # samples of which the judge is sure
+    accuracy: float  # of the judge on held-out digits
+    sure_real: int  # held-out digits of which the judge is sure, for comparison
+    agreement: tuple[float, float]  # of posterior and parse on held-out digits, before training and after
+    elbo: tuple[float, float]  # nats an image on held-out digits, before training and after
+
+
+def demo(out: Path, device: str, config: Config | None = None, say: Callable[[str], None] = print) -> Findings:
+    """Train the `digits` preset in OUT/run (a finished run is not trained again), draw, judge, and say what came out."""
+    config = config or store.read_config(store.presets()["digits"])
+    data = load("digits")
+    assert data.test is not None and data.test_labels is not None and data.train_labels is not None
+    model = train(config, data, out / "run", device).eval()
+    torch.manual_seed(config.seed)
+    untrained = NPDraw(config, model.bank).to(model.device).eval()
+    held_out = data.test.to(model.device).float() / 255
+    parses = model.parse(held_out)
+    scores = [(agreement(m.encode(held_out), parses), float(m.elbo(held_out).elbo.mean())) for m in (untrained, model)]
+
+    sample = model.sample(seed=SEEDS)
+    few = held_out[:SHOWN]
+    drawing = model.encode(few)
+    rows = {"image": few, "parse": model.render(parses[:SHOWN]), "canvas": model.render(drawing)}
+    show.save_picture(show.grid(sample.images), out / "samples.png")
+    show.save_picture(show.pairs({**rows, "reconstruction": model.decode(drawing)}), out / "reconstructions.png")
+    show.save_picture(show.bank_picture(model.bank.parts), out / "bank.png")
+    store.save_drawing(sample.drawing, out / "samples.json")
+    first = sample.drawing[:ANIMATED]
+    steps = render_steps(first, model.bank.parts, model.grid)
+    frames = show.animation_frames(*steps, first.whether, sample.images[:ANIMATED])
+    show.save_animation(frames, out / "animation")
+
+    judge = train_judge(data.train, data.train_labels)
+    shown = torch.from_numpy(show.to_uint8(sample.images))[:, None]
+    real = certainties(judge, data.test)
+    found = Findings(
+        sure=int((certainties(judge, shown).amax(1) >= SURE).sum()),
+        accuracy=float((real.argmax(1) == data.test_labels).double().mean()),
+        sure_real=int((real.amax(1) >= SURE).sum()),
+        agreement=(scores[0][0], scores[1][0]),
+        elbo=(scores[0][1], scores[1][1]),
+    )
+    n, held = len(SEEDS), len(data.test)
+    say(f"samples: seeds {SEEDS[0]}-{SEEDS[-1]}, none left out, temperature {config.temperature:g}")
+    say(f"judge: a classifier of the same training digits, {found.accuracy:.1%} right on {held} held-out digits")
+    say(
+        f"  it is at least {SURE:.0%} sure of {found.sure} of the {n} samples (of {found.sure_real} of the {held} digits)"
+    )
+    say(
+        f"posterior and parse agree on {found.agreement[0]:.1%} of the steps before training, {found.agreement[1]:.1%} after"
+    )
+    say(f"ELBO of held-out digits: {found.elbo[0]:.1f} nats before training, {found.elbo[1]:.1f} after")
+    say(f"pictures: {out}/samples.png, reconstructions.png, bank.png, animation.gif, animation.mp4; samples.json")
+    say(f"next: npdraw sample {out / 'run'} --out more --seeds 64-127 --animate")
+    return found
+
+
+def train_judge(images: Tensor, labels: Tensor, seed: int = 0) -> nn.Module:
+    """A classifier of digits, (N,1,28,28) uint8 with labels (N,), moved about by up to two pixels. On the CPU."""
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        judge = nn.Sequential(
+            *(nn.Conv2d(1, 16, 5, 2, 2), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
+            *(nn.Flatten(), nn.Linear(32 * 7 * 7, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 10)),
+        )
+        optimizer = torch.optim.Adam(judge.parameters(), lr=RATE)
+        steps = EPOCHS * (len(images) // BATCH)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps)
+        for step in range(steps):
+            place = step % (len(images) // BATCH)
+            if place == 0:
+                order = torch.randperm(len(images))
+            index = order[place * BATCH : (place + 1) * BATCH]
+            top, left = torch.randint(5, (2,)).tolist()
+            x = F.pad(images[index].float() / 255, (2, 2, 2, 2))[:, :, top : top + 28, left : left + 28]
+            loss = F.cross_entropy(judge(x), labels[index])
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            schedule.step()
+    return judge.eval()
+
+
+@torch.no_grad()
+def certainties(judge: nn.Module, images: Tensor) -> Tensor:
+    """The judge's probabilities for images (N,1,28,28) uint8: (N,10)"""
+    return judge(images.float() / 255).softmax(1)

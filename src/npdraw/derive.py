@@ -1,0 +1,76 @@
+"""`derive`: from a set of images to a config that trains on them, so that a folder of pictures is all it takes.
+
+Every number is a rule of what the images are (size, channels, levels, how many), never of the machine: the same images
+give the same config, so the same command goes on with its run.
+"""
+
+import torch
+
+from npdraw.bank import sample_patches
+from npdraw.canvas import Grid
+from npdraw.config import (
+    BankConfig,
+    Config,
+    DataConfig,
+    DecoderConfig,
+    ModelStage,
+    PosteriorConfig,
+    PriorConfig,
+    PriorStage,
+)
+from npdraw.data import ImageSet
+from npdraw.errors import InputError
+
+CANVAS = 32  # the longer side of a canvas, at most
+STEPS = 64  # of a drawing, at most
+PATCHES = 5000  # candidates for parts
+LOOKED_AT = 2000  # images that are looked at to count different patches
+PRIOR_IMAGES, MODEL_IMAGES = 200_000, 100_000  # that the two stages see, epochs times images
+
+
+def derive(data: ImageSet) -> Config:
+    """A config for these images: small nets that train fast, likelihood, canvas and bank by what the images are."""
+    ink, colour = data.levels_two, data.channels == 3
+    side = min(CANVAS, max(data.height, data.width))
+    size = Config(DataConfig(height=data.height, width=data.width, canvas=side), BankConfig(1)).canvas_size
+    part_size = next((k for k in range(2, min(size) + 1) if Grid(*size, k).cells <= STEPS), 0)
+    if not part_size:
+        raise InputError(
+            f"{data.name}: images of {data.width} x {data.height} become a canvas of {size[1]} x {size[0]}, too narrow for "
+            "parts; crop them to a shape closer to a square"
+        )
+    count = len(data.train)
+    validation = min(max(round(0.05 * count), 1), 5000)
+    left = count - validation
+    model_epochs = _epochs(MODEL_IMAGES, left)
+    return Config(
+        data=DataConfig(data.name, data.height, data.width, data.channels, side, validation=validation),
+        bank=BankConfig(
+            part_size, _parts(data, Grid(*size, part_size), 200 if colour else 50 if ink else 100), PATCHES
+        ),
+        prior=PriorConfig(width=96, depth=4, heads=4, head_dim=24, mlp=384, stem="cells", stem_channels=32),
+        posterior=PosteriorConfig(layers=5 if colour else 4, width=64),
+        decoder=DecoderConfig(
+            width=64,
+            middle="residual" if colour else "plain",
+            shortcut=True,
+            likelihood="bernoulli" if ink else "mixture",
+        ),
+        prior_stage=PriorStage(_epochs(PRIOR_IMAGES, left), batch=64, rate=1e-3, warmup=100, decay=True),
+        model_stage=ModelStage(
+            model_epochs, batch=64, rate=2e-3, decay=True, ema=0.99, kl_every=4, parsed_start=0.5, parsed_end=0.5
+        ),
+        picture_epochs=max(1, model_epochs // 5),
+        temperature=0.8,
+    )
+
+
+def _epochs(images: int, count: int) -> int:
+    return min(max(round(images / count), 1), 1000)
+
+
+def _parts(data: ImageSet, grid: Grid, most: int) -> int:
+    """As many parts as such images usually want, but at most a quarter of the different patches that there are."""
+    some = data.train[:: -(-len(data.train) // LOOKED_AT)]
+    patches = sample_patches(grid.shrink(some.float() / 255), grid.part_size, PATCHES, seed=0)
+    return max(1, min(most, len(torch.unique(patches, dim=0)) // 4))
