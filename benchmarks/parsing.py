@@ -1,4 +1,4 @@
-"""Alg. 1 at full size: 60,000 images of 28 x 28 with 50 parts of 5 x 5; seconds, peak memory, and a loop's time beside it.
+"""Alg. 1 at full size: 60,000 images of 28 x 28 with 50 parts of 5 x 5; seconds, peak memory, and a loop beside it.
 
     python benchmarks/parsing.py
 

@@ -36,9 +36,7 @@ def layout(height: int, width: int, size: int) -> Layout:
     """Padding to multiples of the part size: floor on the left (top), ceil on the right (bottom)."""
     rows, columns = math.ceil(height / size), math.ceil(width / size)
     spare_rows, spare_columns = rows * size - height, columns * size - width
-    return Layout(
-        rows, columns, rows * size, columns * size, math.floor(spare_rows / 2), math.floor(spare_columns / 2)
-    )
+    return Layout(rows, columns, rows * size, columns * size, math.floor(spare_rows / 2), math.floor(spare_columns / 2))
 
 
 def pad(image: ArrayLike, size: int) -> Array:
@@ -308,3 +306,71 @@ def splitmix_uniform(seed: int, counter: int, stream: int = 0) -> float:
 
     key = mix(mix(seed + golden) + (stream + 1) * 0x9E3779B9)
     return (mix(key + counter * golden) >> 11) / 2**53
+
+
+# --- k-medoids, shrinking, logits, frequencies -----------------------------------------------------
+
+
+def medoid_cost(points: ArrayLike, medoids: Sequence[int]) -> float:
+    """Sum over points (P,D) of the squared distance to the nearest medoid, given by index."""
+    x = np.asarray(points, dtype=np.float64)
+    return math.fsum(min(math.fsum((p - x[m]) ** 2) for m in medoids) for p in x)
+
+
+def best_medoid_cost(points: ArrayLike, k: int) -> float:
+    """The least cost of any k medoids, by trying them all."""
+    return min(medoid_cost(points, chosen) for chosen in itertools.combinations(range(len(np.asarray(points))), k))
+
+
+def area_average(image: ArrayLike, H: int, W: int) -> Array:
+    """(C,h,w) -> (C,H,W) for h, w that are multiples of H, W: every pixel is the mean of its block."""
+    x = np.asarray(image, dtype=np.float64)
+    a, b = x.shape[1] // H, x.shape[2] // W
+    out = np.zeros((x.shape[0], H, W))
+    for c, i, j in np.ndindex(*out.shape):
+        out[c, i, j] = math.fsum(x[c, i * a : (i + 1) * a, j * b : (j + 1) * b].flat) / (a * b)
+    return out
+
+
+def heads_of(what: Sequence[float], where: Sequence[float], whether: float) -> Heads:
+    """One step's log-probabilities from its logits."""
+    total_what, total_where, total = logsumexp(what), logsumexp(where), logsumexp([0.0, whether])
+    return Heads([v - total_what for v in what], [v - total_where for v in where], whether - total, -total)
+
+
+def narrowed(logits: Sequence[float], temperature: float, top_k: int | None, top_p: float | None) -> list[float]:
+    """Probabilities after temperature, then the k best, then the smallest set of mass p, normalised at the end."""
+    n = len(logits)
+    total = logsumexp([v / temperature for v in logits])
+    probs = [math.exp(v / temperature - total) for v in logits]
+    order = sorted(range(n), key=lambda i: (-probs[i], i))
+    kept = order[: top_k or n]
+    mass, chosen = math.fsum(probs[i] for i in kept), []
+    for i in kept:
+        chosen.append(i)
+        if top_p is not None and math.fsum(probs[j] for j in chosen) >= top_p * mass:
+            break
+    mass = math.fsum(probs[i] for i in chosen)
+    return [probs[i] / mass if i in chosen else 0.0 for i in range(n)]
+
+
+def frequencies_fit(counts: Sequence[int], probabilities: Sequence[float]) -> bool:
+    """Pearson's chi-square of counts against probabilities; a right sampler fails about once in 10^5 times.
+
+    Outcomes expected less than five times are counted as one.
+    """
+    n, rest = sum(counts), [0.0, 0.0]
+    assessed: list[tuple[float, float]] = []
+    for count, p in zip(counts, probabilities, strict=True):
+        if p == 0 and count:
+            return False
+        if n * p >= 5:
+            assessed.append((count, n * p))
+        else:
+            rest = [rest[0] + count, rest[1] + n * p]
+    if rest[1] > 0:
+        assessed.append((rest[0], rest[1]))
+    statistic = math.fsum((count - expected) ** 2 / max(expected, 1.0) for count, expected in assessed)
+    freedom = max(1, len(assessed) - 1)
+    # Wilson and Hilferty: (chi2 / n)^(1/3) is nearly normal; 4.3 standard deviations
+    return statistic < freedom * (1 - 2 / (9 * freedom) + 4.3 * math.sqrt(2 / (9 * freedom))) ** 3

@@ -1,15 +1,38 @@
-"""Draw images part by part: NP-DRAW (Zeng et al., UAI 2021), whole and in the open."""
+"""Draw images part by part: NP-DRAW (Zeng et al., UAI 2021), whole and in the open.
 
-from npdraw.bank import PartBank
-from npdraw.canvas import Grid, render, render_steps
-from npdraw.config import Config
-from npdraw.drawing import Drawing
-from npdraw.errors import InputError, TrainingError
-from npdraw.model import NPDraw, Sample
-from npdraw.parsing import parse, psnr
-from npdraw.prior import Prior
+Names are imported when they are first used, so that a command's help does not wait for torch.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from npdraw.bank import PartBank
+    from npdraw.canvas import Grid, render, render_steps
+    from npdraw.config import Config
+    from npdraw.drawing import Drawing
+    from npdraw.errors import InputError, TrainingError
+    from npdraw.model import NPDraw, Sample
+    from npdraw.parsing import parse, psnr
+    from npdraw.prior import Prior
 
 __version__ = "0.1.0"
+
+_HOMES = {
+    "Config": "config",
+    "Drawing": "drawing",
+    "Grid": "canvas",
+    "InputError": "errors",
+    "NPDraw": "model",
+    "PartBank": "bank",
+    "Prior": "prior",
+    "Sample": "model",
+    "TrainingError": "errors",
+    "parse": "parsing",
+    "psnr": "parsing",
+    "render": "canvas",
+    "render_steps": "canvas",
+}
 
 __all__ = [
     "Config",
@@ -26,3 +49,13 @@ __all__ = [
     "render",
     "render_steps",
 ]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module 'npdraw' has no attribute {name!r}")
+    return getattr(import_module(f"npdraw.{_HOMES[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

@@ -63,7 +63,7 @@ class PartBank(nn.Module):
 
 
 def sample_patches(images: Tensor, part_size: int, count: int, seed: int) -> Tensor:
-    """Up to `count` random patches that are not blank: (P,D) float32, on the CPU. Fewer only where the images hold fewer."""
+    """Up to `count` random patches that are not blank: (P,D) float32, on the CPU; fewer where there are fewer."""
     n, c, height, width = images.shape
     if not 1 <= part_size <= min(height, width):
         raise InputError(
@@ -96,7 +96,7 @@ def _unit(pixels: Tensor) -> Tensor:
 
 
 def k_medoids(points: Tensor, k: int, seed: int) -> Tensor:
-    """Indices (k,) of k different points that serve all points (P,D) best, by FasterPAM or, beyond EXACT points, CLARA."""
+    """Indices (k,) of k different points that serve all points (P,D) best: FasterPAM, or CLARA beyond EXACT points."""
     if k < 1:
         raise InputError(f"a bank needs at least one part, not {k}")
     generator = torch.Generator().manual_seed(seed)

@@ -6,12 +6,35 @@ Nothing here touches files: store.py reads and writes configs as YAML. An unknow
 
 import dataclasses
 import difflib
+import math
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
 from npdraw.errors import InputError
 
 T = TypeVar("T")
+
+
+LARGEST = 1e12  # a finite stand-in for any number that may be large
+BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all others are counts of at least 1
+    "prior.dropout": (0, 0.99),
+    "posterior.layers": (3, 100),  # the first three have stride 2
+    "prior_stage.epochs": (0, LARGEST),
+    "prior_stage.rate": (1e-12, LARGEST),
+    "prior_stage.warmup": (0, LARGEST),
+    "prior_stage.ema": (0, 0.999999),
+    "model_stage.epochs": (0, LARGEST),
+    "model_stage.rate": (1e-12, LARGEST),
+    "model_stage.ema": (0, 0.999999),
+    "model_stage.regulariser": (0, LARGEST),
+    "model_stage.kl": (0, LARGEST),
+    "model_stage.parsed_start": (0, 1),
+    "model_stage.parsed_end": (0, 1),
+    "model_stage.temperature_rate": (0, LARGEST),
+    "seed": (0, 2**62 - 1),
+    "temperature": (0, LARGEST),
+}
 
 
 @dataclass(frozen=True)
@@ -180,37 +203,13 @@ class Config:
 
     def __post_init__(self) -> None:
         """Refuse what can never run, before any file is written."""
-        positive = {
-            "data.height": self.data.height,
-            "data.width": self.data.width,
-            "data.canvas": self.data.canvas,
-            "bank.part-size": self.bank.part_size,
-            "bank.parts": self.bank.parts,
-            "bank.patches": self.bank.patches,
-            "prior.width": self.prior.width,
-            "prior.depth": self.prior.depth,
-            "prior.heads": self.prior.heads,
-            "prior.head-dim": self.prior.head_dim,
-            "prior.mlp": self.prior.mlp,
-            "posterior.width": self.posterior.width,
-            "decoder.width": self.decoder.width,
-            "decoder.mixtures": self.decoder.mixtures,
-            "prior-stage.batch": self.prior_stage.batch,
-            "model-stage.batch": self.model_stage.batch,
-            "model-stage.kl-every": self.model_stage.kl_every,
-            "checkpoint-steps": self.checkpoint_steps,
-            "log-steps": self.log_steps,
-            "picture-epochs": self.picture_epochs,
-        }
-        for name, value in positive.items():
-            if value < 1:
-                raise InputError(f"{name} must be at least 1, not {value}")
+        for name, value in _numbers(self):
+            least, most = BOUNDS.get(name, (1, math.inf))
+            if not least <= value <= most:  # also refuses NaN
+                allowed = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+                raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {value:g}")
         if self.data.channels not in (1, 3):
             raise InputError(f"data.channels must be 1 or 3, not {self.data.channels}")
-        if self.posterior.layers < 3:
-            raise InputError("posterior.layers must be at least 3: the first three have stride 2")
-        if not 0 <= self.prior.dropout < 1:
-            raise InputError("prior.dropout must be from 0 to 1, 1 excluded")
         if self.bank.part_size > min(self.canvas_size):
             raise InputError(
                 f"bank.part-size {self.bank.part_size} is larger than the canvas of "
@@ -225,6 +224,16 @@ class Config:
             return self.data.height, self.data.width
         height, width = (max(1, round(s * self.data.canvas / longer)) for s in (self.data.height, self.data.width))
         return height, width
+
+
+def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
+    """Every number of a config by its name."""
+    for f in dataclasses.fields(config):
+        value = getattr(config, f.name)
+        if dataclasses.is_dataclass(value):
+            yield from _numbers(value, f"{prefix}{f.name}.")
+        elif isinstance(value, int | float) and not isinstance(value, bool):
+            yield f"{prefix}{f.name}", value
 
 
 def to_dict(config: Config) -> dict[str, Any]:

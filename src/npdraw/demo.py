@@ -39,7 +39,7 @@ class Findings:
 
 
 def demo(out: Path, device: str, config: Config | None = None, say: Callable[[str], None] = print) -> Findings:
-    """Train the `digits` preset in OUT/run (a finished run is not trained again), draw, judge, and say what came out."""
+    """Train the `digits` preset in OUT/run (a finished run is not trained again), draw, judge, and say what came."""
     config = config or store.read_config(store.presets()["digits"])
     data = load("digits")
     assert data.test is not None and data.test_labels is not None and data.train_labels is not None
@@ -77,11 +77,10 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     say(f"samples: seeds {SEEDS[0]}-{SEEDS[-1]}, none left out, temperature {config.temperature:g}")
     say(f"judge: a classifier of the same training digits, {found.accuracy:.1%} right on {held} held-out digits")
     say(
-        f"  it is at least {SURE:.0%} sure of {found.sure} of the {n} samples (of {found.sure_real} of the {held} digits)"
+        f"  it is at least {SURE:.0%} sure of {found.sure} of {n} samples (and of {found.sure_real} of {held} held-out)"
     )
-    say(
-        f"posterior and parse agree on {found.agreement[0]:.1%} of the steps before training, {found.agreement[1]:.1%} after"
-    )
+    before, after = found.agreement
+    say(f"posterior and parse agree on {before:.1%} of held-out steps before training, on {after:.1%} after")
     say(f"ELBO of held-out digits: {found.elbo[0]:.1f} nats before training, {found.elbo[1]:.1f} after")
     say(f"pictures: {out}/samples.png, reconstructions.png, bank.png, animation.gif, animation.mp4; samples.json")
     say(f"next: npdraw sample {out / 'run'} --out more --seeds 64-127 --animate")

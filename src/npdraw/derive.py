@@ -36,8 +36,8 @@ def derive(data: ImageSet) -> Config:
     part_size = next((k for k in range(2, min(size) + 1) if Grid(*size, k).cells <= STEPS), 0)
     if not part_size:
         raise InputError(
-            f"{data.name}: images of {data.width} x {data.height} become a canvas of {size[1]} x {size[0]}, too narrow for "
-            "parts; crop them to a shape closer to a square"
+            f"{data.name}: images of {data.width} x {data.height} become a canvas of {size[1]} x {size[0]}, too narrow "
+            "for parts; crop them to a shape closer to a square"
         )
     count = len(data.train)
     validation = min(max(round(0.05 * count), 1), 5000)

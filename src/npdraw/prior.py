@@ -199,7 +199,7 @@ class Prior(nn.Module):
         return terms
 
     def log_prob(self, drawing: Drawing) -> Tensor:
-        """log p(drawing) in one parallel pass: (B,). Fewer steps than T are the beginning of a drawing, and so is its p."""
+        """log p(drawing) in one parallel pass: (B,). Fewer steps than T are a beginning, and so is its p."""
         if not 1 <= drawing.steps <= self.steps:
             raise InputError(f"this prior knows drawings of 1 to {self.steps} steps, not {drawing.steps}")
         return self.terms(drawing.check(len(self.bank), self.places)).total()
@@ -219,7 +219,7 @@ class Prior(nn.Module):
         Temperature, `top_k` and `top_p` narrow every choice (the last two what and where only). `prefix`, one drawing
         or n of them, fixes the first steps; the rest is drawn.
         """
-        if temperature < 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
+        if not temperature >= 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
             raise InputError("temperature must be at least 0, top_k at least 1 and top_p in (0, 1]")
         device = self.start.device
         seeds = torch.tensor(seed_list(n, seed), dtype=torch.int64, device=device)

@@ -185,7 +185,4 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         raise TrainingError(
             f"{device} has too little memory for a batch of {batch}; lower --{stage.setting} and run the same command"
         ) from None
-    except KeyboardInterrupt:
-        save(step)
-        raise
     average.swap()

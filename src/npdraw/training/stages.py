@@ -51,12 +51,13 @@ class PriorLoss(NamedTuple):
 class PriorObjective(nn.Module):
     """Stage one's loss as one forward call, as processes and compilers want it."""
 
-    def __init__(self, prior: Prior):
+    def __init__(self, prior: Prior, precision: str):
         super().__init__()
-        self.prior = prior
+        self.prior, self.precision = prior, precision
 
     def forward(self, what: Tensor, where: Tensor, whether: Tensor) -> PriorLoss:
-        terms = self.prior.terms(Drawing(what, where, whether))
+        with autocast(what.device, self.precision):
+            terms = self.prior.terms(Drawing(what, where, whether))
         parts = [-x.sum(1).mean() for x in terms]
         return PriorLoss(parts[0] + parts[1] + parts[2], *parts)
 
@@ -69,7 +70,14 @@ class ModelObjective(nn.Module):
         self.model = model
 
     def forward(self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor, *rest: Any) -> Loss:
-        return self.model.training_loss(images, Drawing(what, where, whether), *rest)
+        with autocast(images.device, self.model.config.precision):
+            return self.model.training_loss(images, Drawing(what, where, whether), *rest)
+
+
+def autocast(device: torch.device, precision: str) -> torch.autocast:
+    """bf16 where it helps and float32 where it must be. Fabric's own mixed precision would also turn images and noise
+    into bf16, in which uniforms round to 1 and 256 grey levels do not fit."""
+    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
 
 
 class Images(NamedTuple):
@@ -100,7 +108,6 @@ def make_fabric(config: Config, device: str) -> Fabric:
         devices=local,
         num_nodes=world // local,
         strategy=several if world > 1 else "auto",
-        precision="bf16-mixed" if config.precision == "bf16" else "32-true",
     )
 
 
@@ -135,7 +142,8 @@ def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu
             own = {k.removeprefix("weights.model."): v for k, v in tensors.items() if k.startswith("weights.model.")}
             model.load_state_dict(own)
         fit_model(fabric, run, model, training, validation, progress)
-        finish(run, model, training, validation)
+        run.rewind("model", config.model_stage.epochs * len(parts.train))  # a finished run that is asked for again
+        run.log("done", 0, finish(run, model, training, validation))
         run.close()
     return model
 
@@ -161,7 +169,7 @@ def fit_prior(
 ) -> None:
     """Stage one; leaves the prior with the weights of its best validation epoch."""
     s = run.config.prior_stage
-    objective, extra = PriorObjective(model.prior), dict[str, Tensor]()
+    objective, extra = PriorObjective(model.prior, run.config.precision), dict[str, Tensor]()
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
         objective.eval()
@@ -203,8 +211,8 @@ def fit_model(
         return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
-        if (epoch + 1) % config.picture_epochs and epoch + 1 < s.epochs:
-            return {}
+        if (epoch + 1) % config.picture_epochs or epoch + 1 == s.epochs:
+            return {}  # the last epoch's comes when the stage is over
         return {"epoch": epoch + 1, **finish(run, model, training, validation)}
 
     settings = (s.epochs, s.batch, s.rate, s.decay, 0, s.ema)

@@ -1,0 +1,56 @@
+"""The demo's steps with a model too small to draw digits; the true demo is `make demo`."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from npdraw import store
+from npdraw.config import BankConfig, Config, DecoderConfig, PosteriorConfig, PriorConfig
+from npdraw.data import load
+from npdraw.demo import certainties, demo, train_judge
+
+
+def tiny() -> Config:
+    preset = store.read_config(store.presets()["digits"])
+    return dataclasses.replace(
+        preset,
+        bank=BankConfig(part_size=7, parts=20, patches=500),
+        prior=PriorConfig(width=16, depth=1, heads=2, head_dim=8, mlp=32, stem="cells", stem_channels=4),
+        posterior=PosteriorConfig(width=16),
+        decoder=DecoderConfig(width=8, shortcut=True),
+        prior_stage=dataclasses.replace(preset.prior_stage, epochs=1),
+        model_stage=dataclasses.replace(preset.model_stage, epochs=2),
+    )
+
+
+def test_demo_writes_judges_and_does_not_train_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npdraw.demo.EPOCHS", 2)
+    lines: list[str] = []
+    found = demo(tmp_path, "cpu", tiny(), lines.append)
+    names = ("samples.png", "reconstructions.png", "bank.png", "animation.gif", "animation.mp4", "samples.json")
+    assert all((tmp_path / name).stat().st_size > 0 for name in names)
+    assert len(json.loads((tmp_path / "samples.json").read_text())["drawings"]) == 64
+    text = "\n".join(lines)
+    assert "seeds 0-63" in text and "temperature 0.8" in text and f"sure of {found.sure} of 64" in text
+    assert 0 <= found.sure <= 64 and found.accuracy > 0.9  # the judge is a real one
+    assert found.agreement[1] > found.agreement[0] and found.elbo[1] > found.elbo[0]
+
+    checkpoint, metrics = tmp_path / "run/checkpoints/last.safetensors", tmp_path / "run/metrics.jsonl"
+    before = checkpoint.stat().st_mtime_ns, metrics.read_text(), (tmp_path / "samples.png").read_bytes()
+    assert demo(tmp_path, "cpu", tiny(), lines.append) == found
+    assert (checkpoint.stat().st_mtime_ns, metrics.read_text(), (tmp_path / "samples.png").read_bytes()) == before
+
+
+def test_judge_is_the_same_for_the_same_seed_and_unsure_of_an_empty_image() -> None:
+    data = load("digits")
+    assert data.train_labels is not None
+    state = torch.random.get_rng_state()
+    few, labels = data.train[:1000], data.train_labels[:1000]
+    judges = [train_judge(few, labels) for _ in range(2)]
+    assert torch.equal(certainties(judges[0], data.train[:50]), certainties(judges[1], data.train[:50]))
+    assert torch.equal(state, torch.random.get_rng_state())  # it leaves the generator of others alone
+    blank = certainties(judges[0], torch.zeros(1, 1, 28, 28, dtype=torch.uint8))
+    assert float(blank.max()) < 0.9

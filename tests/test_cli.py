@@ -1,0 +1,440 @@
+"""The command line: every verb on a tiny model, and every wrong input in one sentence."""
+
+import errno
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import yaml
+from PIL import Image
+
+from npdraw import store
+from npdraw.canvas import Grid
+from npdraw.cli import VERBS, main, parse_seeds
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+
+SIDE, COUNT = 12, 60
+TINY = [
+    *("--bank.parts", "8", "--bank.patches", "300", "--prior.width", "8", "--prior.depth", "1", "--prior.heads", "1"),
+    *("--prior.mlp", "16", "--prior.stem-channels", "2", "--posterior.width", "8", "--decoder.width", "8"),
+    *("--prior-stage.epochs", "1", "--model-stage.epochs", "1", "--device", "cpu", "--quiet"),
+]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture(scope="session")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with images in every form, and a tiny model trained on them by the command line."""
+    home = tmp_path_factory.mktemp("home")
+    random = np.random.default_rng(0)
+    images = np.zeros((COUNT, SIDE, SIDE), np.uint8)
+    for i in range(COUNT):  # a bar and a blob of many greys
+        images[i, random.integers(SIDE - 2) :][:2] = random.integers(100, 256)
+        y, x = random.integers(SIDE - 4, size=2)
+        images[i, y : y + 4, x : x + 4] = random.integers(50, 256, (4, 4))
+    np.savez(home / "bars.npz", train_images=images, test_images=images[:10])
+    (home / "pictures").mkdir()
+    for i, image in enumerate(images[:20]):
+        Image.fromarray(image).save(home / "pictures" / f"{i:02d}.png")
+    assert main(["train", str(home / "bars.npz"), "--out", str(home / "run"), *TINY]) == 0
+    return home
+
+
+@pytest.fixture(scope="session")
+def run(home: Path) -> str:
+    return str(home / "run")
+
+
+def files(folder: Path) -> set[str]:
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*")}
+
+
+# --- help ---
+
+
+def test_help_lists_every_verb_and_no_words_give_help(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["--help"]) == 0
+    listed = capsys.readouterr().out
+    assert all(f"  {verb} " in listed for verb in VERBS)
+    assert main([]) == 0
+    assert capsys.readouterr().out == listed
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([verb, "--help"]) == 0
+    shown = capsys.readouterr()
+    assert "Example" in shown.out and f"npdraw {verb}" in shown.out.split("Example")[1] and not shown.err
+
+
+def test_examples_in_help_are_understood() -> None:
+    """Every option that an example uses exists."""
+    from npdraw.cli import _options
+
+    for name, verb in VERBS.items():
+        words = (verb.__doc__ or "").split("Example")[1].split()
+        used = {w for w in words if w.startswith("--")}
+        assert used <= set(_options(verb)), name
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    import npdraw
+
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.split() == ["npdraw", npdraw.__version__]
+
+
+def test_help_of_train_shows_the_values_of_its_preset(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "digits", "--help"]) == 0
+    assert "(default: digits)" in capsys.readouterr().out
+
+
+# --- training ---
+
+
+def test_overrides_reach_the_config_and_the_rest_is_derived(run: str) -> None:
+    config = yaml.safe_load(Path(run, "config.yaml").read_text())
+    assert (config["bank"]["parts"], config["prior"]["depth"], config["posterior"]["width"]) == (8, 1, 8)
+    assert config["decoder"]["likelihood"] == "mixture" and config["bank"]["part_size"] == 2
+    assert config["data"]["source"].endswith("bars.npz") and config["data"]["height"] == SIDE
+
+
+def test_same_command_goes_on_and_another_config_is_refused(
+    home: Path, run: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    weights = Path(run, "model/model.safetensors").read_bytes()
+    assert main(["train", str(home / "bars.npz"), "--out", run, *TINY]) == 0
+    assert Path(run, "model/model.safetensors").read_bytes() == weights
+    assert main(["train", run, *TINY]) == 0  # a run by its own name
+    assert capsys.readouterr() == ("", "")  # quiet
+    assert main(["train", str(home / "bars.npz"), "--out", run, *TINY, "--prior.depth", "2"]) == 2
+    assert "prior.depth" in capsys.readouterr().err
+
+
+def test_yaml_file_and_folder_as_targets(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("mine.yaml").write_text("data: {height: 12, width: 12, canvas: 12}\nbank: {part_size: 4}\n")
+    source = ["--data.source", str(home / "pictures")]
+    assert main(["train", "--dry-run", "--compile", *source, "mine.yaml"]) == 0  # the target may stand last
+    shown = capsys.readouterr().out
+    assert "T = 9 steps" in shown and "runs/mine" in shown
+    assert main(["train", str(home / "pictures"), "--dry-run"]) == 0
+    shown = capsys.readouterr().out
+    assert "derived from 20 images of 12x12 grey" in shown and "T = 36 steps" in shown and "runs/pictures" in shown
+    assert files(tmp_path) == {"mine.yaml"}
+
+
+def test_dry_run_tells_the_plan_and_writes_nothing(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = [str(home / "bars.npz"), "--out", str(tmp_path / "run"), *TINY, "--model-stage.joint"]
+    assert main(["train", *words, "--dry-run", "--prior-stage.batch", "10", "--prior-stage.epochs", "3"]) == 0
+    shown = capsys.readouterr().out
+    assert "stage prior: 15 steps (3 epochs, batch 10)" in shown  # 57 images: five whole batches
+    assert all(word in shown for word in ("parameters (prior ", "activations", "device: cpu", "T = 36 steps"))
+    assert main(["sample", str(home / "run"), "--out", str(tmp_path / "s"), "--dry-run", "--device", "cpu"]) == 0
+    assert "T = 36 steps" in capsys.readouterr().out
+    assert files(tmp_path) == set()
+
+
+def test_plan_counts_what_autograd_keeps(home: Path) -> None:
+    """Twice the batch keeps about twice as much, and a deeper prior more."""
+    from npdraw.bank import PartBank
+    from npdraw.cli import _activations, _base
+    from npdraw.model import NPDraw
+
+    config = _base("digits")
+    model = NPDraw(config, PartBank(torch.rand(50, 1, 5, 5)))
+
+    def kept(batch: int) -> int:
+        zeros = torch.zeros(batch, 36, dtype=torch.int64)
+        return _activations(lambda: model.prior.terms(Drawing(zeros, zeros, zeros)))
+
+    one, two, four = kept(1), kept(2), kept(4)
+    assert two > one and abs((four - two) - 2 * (two - one)) < 0.02 * four
+
+
+# --- sampling ---
+
+
+def sample(run: str, out: Path, *words: str) -> Path:
+    assert main(["sample", run, "--out", str(out), "--device", "cpu", *words]) == 0
+    return out
+
+
+def test_a_seed_is_one_picture_in_any_company(run: str, tmp_path: Path) -> None:
+    all_of_them = sample(run, tmp_path / "a", "--seeds", "0-9", "--png", "--npz", "--json")
+    alone = sample(run, tmp_path / "b", "--seeds", "3", "--png", "--npz")
+    some = sample(run, tmp_path / "c", "--seeds", "7-9,3,3", "--png", "--npz", "--json")
+    images = {p: np.load(p / "samples.npz")["images"] for p in (all_of_them, alone, some)}
+    assert images[all_of_them].shape == (10, SIDE, SIDE) and images[all_of_them].dtype == np.uint8
+    assert np.array_equal(images[alone], images[all_of_them][[3]])
+    assert np.array_equal(images[some], images[all_of_them][[7, 8, 9, 3, 3]])
+    assert len(np.unique(images[all_of_them], axis=0)) > 5  # and other seeds are other pictures
+    for name in ("seed-00003.png", "seed-00008.png"):
+        kept = [p / name for p in (all_of_them, alone, some) if (p / name).exists()]
+        assert len(kept) >= 2 and len({p.read_bytes() for p in kept}) == 1
+    assert np.array_equal(np.asarray(Image.open(alone / "seed-00003.png")), images[alone][0])
+    assert files(some) == {"grid.png", "samples.npz", "drawings.json", *(f"seed-0000{i}.png" for i in (3, 7, 8, 9))}
+    whole, part = (store.load_drawing(p / "drawings.json") for p in (all_of_them, some))
+    assert whole[[7, 8, 9, 3, 3]] == part
+
+
+def test_sample_says_what_it_did(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sample(run, tmp_path, "--seeds", "1,4", "--temperature", "0.5", "--top-k", "3", "--top-p", "0.9", "--animate")
+    assert "seeds 1,4, temperature 0.5, top-k 3, top-p 0.9" in capsys.readouterr().out
+    assert files(tmp_path) == {"grid.png", "animation.gif", "animation.mp4"}
+    with Image.open(tmp_path / "animation.gif") as film:
+        assert film.n_frames > 3  # type: ignore[attr-defined]
+
+
+def test_prefix_is_kept(run: str, tmp_path: Path) -> None:
+    first = store.load_drawing(sample(run, tmp_path / "a", "--seeds", "0-2", "--json") / "drawings.json")
+    words = ["--prefix", str(tmp_path / "a/drawings.json"), "--prefix-steps", "5", "--seeds", "10-12", "--json"]
+    second = store.load_drawing(sample(run, tmp_path / "b", *words) / "drawings.json")
+    assert first.first(5) == second.first(5) and first != second
+
+
+def test_seeds_are_read() -> None:
+    assert parse_seeds("5") == [5]
+    assert parse_seeds("0-3") == [0, 1, 2, 3]
+    assert parse_seeds("1, 4,9-11,4") == [1, 4, 9, 10, 11, 4]
+    for wrong in ("", "a", "3-", "-3", "5-1", "1,,2", "1-2-3", "1.5", "٣", "0-99999999", "9" * 30):
+        with pytest.raises(InputError):
+            parse_seeds(wrong)
+
+
+# --- the other verbs ---
+
+
+def test_bank_then_parse(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    bank = tmp_path / "new" / "bank.safetensors"
+    words = ["--out", str(bank), "--part-size", "3", "--parts", "10", "--patches", "200"]
+    assert main(["bank", str(home / "bars.npz"), *words]) == 0
+    assert files(tmp_path / "new") == {"bank.safetensors", "bank.png"}
+    parts = store.load_bank(bank).parts
+    assert parts.shape == (10, 1, 3, 3)
+    capsys.readouterr()
+    out = tmp_path / "parsed"
+    assert main(["parse", str(bank), str(home / "pictures"), "--out", str(out), "--device", "cpu"]) == 0
+    assert files(out) == {"drawings.json", "parses.png"}
+    from npdraw.data import load
+    from npdraw.parsing import parse, psnr
+
+    images, grid = load(home / "pictures").train, Grid(SIDE, SIDE, 3)
+    drawing = parse(images, parts, grid)
+    assert store.load_drawing(out / "drawings.json") == drawing
+    from npdraw.canvas import render
+
+    whole, each = psnr(images.float() / 255, render(drawing, parts, grid))
+    shown = capsys.readouterr().out
+    assert f"PSNR {whole:.2f} dB over the whole set, {each:.2f} dB" in shown
+
+
+def test_bank_on_a_smaller_canvas(home: Path, tmp_path: Path) -> None:
+    bank = str(tmp_path / "bank.safetensors")
+    words = ["--part-size", "2", "--parts", "5", "--canvas", "6"]
+    assert main(["bank", str(home / "bars.npz"), "--out", bank, *words]) == 0
+    assert main(["parse", bank, str(home / "bars.npz"), "--canvas", "6", "--out", str(tmp_path / "p")]) == 0
+    assert store.load_drawing(tmp_path / "p/drawings.json").what.shape == (10, 9)  # the test images, 3 x 3 cells
+
+
+def test_parse_with_a_model_and_one_picture(home: Path, run: str, tmp_path: Path) -> None:
+    picture = home / "pictures/03.png"
+    assert main(["parse", run, str(picture), "--out", str(tmp_path)]) == 0
+    model = store.load_model(run)
+    image = torch.from_numpy(np.array(Image.open(picture)))[None, None]
+    assert store.load_drawing(tmp_path / "drawings.json") == model.parse(image)
+
+
+def test_reconstruct(home: Path, run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = [str(home / "bars.npz"), "--count", "4", "--device", "cpu"]
+    assert main(["reconstruct", run, *words, "--out", str(tmp_path)]) == 0
+    assert files(tmp_path) == {"reconstructions.png", "drawings.json"}
+    assert "4 images" in capsys.readouterr().out
+    images = torch.from_numpy(np.load(home / "bars.npz")["test_images"][:4])[:, None]
+    assert store.load_drawing(tmp_path / "drawings.json") == store.load_model(run).encode(images)
+
+
+def test_animate_a_drawing_and_an_image(home: Path, run: str, tmp_path: Path) -> None:
+    sample(run, tmp_path / "s", "--seeds", "0-1", "--json")
+    assert main(["animate", run, str(tmp_path / "s/drawings.json"), "--out", str(tmp_path / "film")]) == 0
+    assert main(["animate", run, str(home / "pictures/00.png"), "--out", str(tmp_path / "new/one.gif")]) == 0
+    assert {"film.gif", "film.mp4", "new/one.gif", "new/one.mp4"} <= files(tmp_path)
+
+
+def test_info(run: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info"]) == 0
+    shown = capsys.readouterr().out
+    assert "digits     28 x 28 grey, K = 5, M = 50, T = 36" in shown and torch.__version__ in shown
+    assert main(["info", run]) == 0
+    shown = capsys.readouterr().out
+    assert "T = 36 steps" in shown and "8 parts of 2 x 2" in shown and "part_size: 2" in shown
+
+
+# --- wrong input ---
+
+
+def write_wrong_things(folder: Path) -> None:
+    """Files and folders that no verb can use, each wrong in its own way."""
+    grey = np.arange(SIDE * SIDE, dtype=np.uint8).reshape(SIDE, SIDE)
+    for name, images in {
+        "sizes": [grey, grey[:-2]],
+        "modes": [grey, np.stack([grey, grey.T, grey], -1)],
+        "blank": [grey * 0, grey * 0],
+    }.items():
+        (folder / name).mkdir()
+        for i, image in enumerate(images):
+            Image.fromarray(image).save(folder / name / f"{i}.png")
+    (folder / "empty").mkdir()
+    (folder / "corrupt").mkdir()
+    Image.fromarray(grey).save(folder / "corrupt/0.png")
+    noise = np.random.default_rng(0).integers(256, size=(SIDE, SIDE), dtype=np.uint8)  # nothing that compresses away
+    Image.fromarray(noise).save(folder / "corrupt/1.png")
+    (folder / "corrupt/1.png").write_bytes((folder / "corrupt/1.png").read_bytes()[:100])
+    (folder / "corrupt.npz").write_bytes(b"PK\x03\x04 and no more")
+    np.savez(folder / "floats.npz", train_images=np.zeros((3, 8, 8)))
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(folder / "small.png")
+    Image.fromarray(np.stack([grey, grey.T, grey], -1)).save(folder / "colour.png")
+    (folder / "key.yaml").write_text("prior: {dept: 3}\n")
+    (folder / "no.yaml").write_text("a: [1\n")
+    (folder / "text.txt").write_text("no model, no image\n")
+    (folder / "no.json").write_text('{"format": "other"}\n')
+    (folder / "wrong.json").write_text(Drawing(*torch.full((3, 1, 36), 999)).to_json())
+    (folder / "none.json").write_text(
+        json.dumps({"format": "npdraw-drawing", "version": 1, "steps": 36, "drawings": []})
+    )
+
+
+WRONG = {
+    "no verb of that name": ("samle", "sample"),
+    "no such preset": ("train mnit --out {out}", "mnist"),
+    "preset without images": ("train mnist --out {out}", "--data.source"),
+    "images that are not there": ("train mnist --data.source nowhere.npz --out {out}", "nowhere.npz"),
+    "images of another size": ("train mnist --data.source {home}/bars.npz --out {out}", "12x12"),
+    "folder without images": ("train empty --out {out}", "no images"),
+    "mixed sizes": ("train sizes --out {out}", "one size"),
+    "mixed modes": ("train modes --out {out}", "all grey or all colour"),
+    "nothing but blank images": ("train blank --out {out}", "blank"),
+    "corrupt image": ("train corrupt --out {out}", "corrupt/1.png"),
+    "corrupt npz": ("train corrupt.npz --out {out}", "corrupt.npz"),
+    "floats in the npz": ("train floats.npz --out {out}", "uint8"),
+    "a text file": ("train text.txt --out {out}", "text.txt"),
+    "unknown config key": ("train key.yaml --out {out}", "depth"),
+    "no YAML": ("train no.yaml --out {out}", "not YAML"),
+    "part larger than the image": ("train {home}/bars.npz --bank.part-size 13 --out {out}", "at most 12"),
+    "more parts than patches": ("train {home}/bars.npz --bank.parts 299 --bank.patches 200 --out {out}", "fewer parts"),
+    "unknown option": ("train {home}/bars.npz --prior.dept 3 --out {out}", "--prior.depth"),
+    "no number": ("train {home}/bars.npz --prior.depth x --out {out}", "--prior.depth"),
+    "no choice": ("train {home}/bars.npz --prior.stem cell --out {out}", "stem"),
+    "out of range": ("train {home}/bars.npz --prior.depth 0 --out {out}", "prior.depth"),
+    "run among the images": ("train {home}/pictures --out {home}/pictures/run", "--out"),
+    "out is a file": ("train {home}/bars.npz --out text.txt", "is a file"),
+    "out below a file": ("sample {home}/run --out text.txt/below", "text.txt"),
+    "folder that is no run": ("train {home}/bars.npz --out corrupt", "not empty"),
+    "train what": ("train --out {out}", "TARGET"),
+    "sample what": ("sample", "MODEL and --out"),
+    "no such model": ("sample nowhere --out {out}", "nowhere"),
+    "file for a model": ("sample text.txt --out {out}", "text.txt"),
+    "no such device": ("sample {home}/run --device tpu --out {out}", "tpu"),
+    "seeds backwards": ("sample {home}/run --seeds 5-1 --out {out}", "5-1"),
+    "negative temperature": ("sample {home}/run --temperature -1 --out {out}", "temperature"),
+    "top-p above one": ("sample {home}/run --top-p 1.5 --out {out}", "top_p"),
+    "prefix of another kind": ("sample {home}/run --prefix no.json --out {out}", "no.json"),
+    "prefix with wrong indices": ("sample {home}/run --prefix wrong.json --out {out}", "what is 999"),
+    "prefix that is not there": ("sample {home}/run --prefix gone.json --out {out}", "gone.json"),
+    "bank part too large": ("bank {home}/bars.npz --part-size 20 --out {out}/b.safetensors", "12"),
+    "bank of too many": ("bank {home}/bars.npz --parts 500 --patches 300 --out {out}/b.safetensors", "fewer parts"),
+    "bank of none": ("bank {home}/bars.npz --parts 0 --out {out}/b.safetensors", "--parts"),
+    "bank to a folder": ("bank {home}/bars.npz --out corrupt", "folder"),
+    "bank with another ending": ("bank {home}/bars.npz --out {out}.pt", ".safetensors"),
+    "no bank": ("parse text.txt {home}/bars.npz --out {out}", "text.txt"),
+    "bank that is not there": ("parse gone.safetensors {home}/bars.npz --out {out}", "gone.safetensors"),
+    "colour for a grey model": ("parse {home}/run colour.png --out {out}", "grey"),
+    "picture of another size": ("reconstruct {home}/run small.png --out {out}", "12x12"),
+    "set of another size": ("reconstruct {home}/run digits --out {out}", "12x12"),
+    "corrupt picture": ("reconstruct {home}/run corrupt/1.png --out {out}", "corrupt/1.png"),
+    "no images asked for": ("reconstruct {home}/run {home}/bars.npz --count 0 --out {out}", "--count"),
+    "drawing with wrong indices": ("animate {home}/run wrong.json --out {out}", "what is 999"),
+    "no drawing": ("animate {home}/run none.json --out {out}", "no drawing"),
+    "folder to animate": ("animate {home}/run corrupt --out {out}", "corrupt"),
+    "info of nothing": ("info nowhere", "nowhere"),
+    "demo into a file": ("demo --out text.txt", "is a file"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_is_one_sentence_and_leaves_nothing(
+    name: str, home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    write_wrong_things(tmp_path)
+    before, at_home = files(tmp_path), files(home)
+    words, hint = WRONG[name]
+    assert main(words.format(home=home, out=tmp_path / "out").split()) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("npdraw: ") and error.count("\n") == 1 and hint in error, error
+    assert files(tmp_path) == before and files(home) == at_home
+
+
+def test_disk_full_is_one_sentence(
+    run: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "grid.png")
+
+    monkeypatch.setattr("npdraw.show.save_picture", full)
+    assert main(["sample", run, "--out", str(tmp_path / "s"), "--seeds", "0"]) == 1
+    assert capsys.readouterr().err == "npdraw: cannot read or write grid.png: No space left on device\n"
+
+
+def test_interrupt_and_failed_training(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from npdraw.errors import TrainingError
+
+    def raising(error: BaseException) -> None:
+        def train(*_: object, **__: object) -> None:
+            raise error
+
+        monkeypatch.setattr("npdraw.training.train", train)
+
+    words = ["train", str(home / "bars.npz"), "--out", str(tmp_path / "run"), *TINY]
+    raising(KeyboardInterrupt())
+    assert main(words) == 130
+    assert "same command" in capsys.readouterr().err
+    raising(TrainingError("the loss is not finite"))
+    assert main(words) == 1
+    assert capsys.readouterr().err == "npdraw: the loss is not finite\n"
+
+
+def test_only_the_first_process_speaks(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in ("RANK", "LOCAL_RANK"):
+        monkeypatch.setenv(name, "1")
+    assert main(["train", str(home / "bars.npz"), "--dry-run", "--out", str(tmp_path / "run")]) == 0
+    assert main(["train", "nowhere", "--out", str(tmp_path / "run")]) == 2
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_goes_away_is_no_traceback() -> None:
+    command = f"{sys.executable} -c 'import sys; from npdraw.cli import main; sys.exit(main([\"info\"]))' | true"
+    result = subprocess.run(command, shell=True, capture_output=True, text=True)
+    assert "Traceback" not in result.stderr

@@ -1,0 +1,182 @@
+"""`Config`: types, nearest keys, what can never run, and the canvas's size."""
+
+import dataclasses
+import math
+from typing import Any
+
+import pytest
+
+from npdraw.config import BankConfig, Config, DataConfig, from_dict, to_dict
+from npdraw.errors import InputError
+
+
+def refused(data: Any, *words: str) -> None:
+    with pytest.raises(InputError) as caught:
+        from_dict(Config, data)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value), str(caught.value)
+
+
+def nested(path: str, value: Any) -> dict[str, Any]:
+    first, _, rest = path.partition(".")
+    return {first: nested(rest, value) if rest else value}
+
+
+def test_there_and_back() -> None:
+    config = Config(seed=3, bank=BankConfig(parts=7))
+    assert from_dict(Config, to_dict(config)) == config
+    assert from_dict(Config, {}) == Config()
+    assert from_dict(Config, {"bank": {"parts": 7}, "seed": 3}) == config
+
+
+@pytest.mark.parametrize(
+    ("path", "near"),
+    [
+        ("prior.depht", "prior.depth"),
+        ("bank.part-size", "bank.part_size"),
+        ("model_stage.regularizer", "model_stage.regulariser"),
+        ("priors", "prior"),
+        ("tempreature", "temperature"),
+        ("zzz", ""),
+        ("prior.", "prior."),
+    ],
+)
+def test_an_unknown_key_names_the_nearest(path: str, near: str) -> None:
+    refused(nested(path, {}) if path != "prior." else {"prior": {"": 1}}, "unknown config key", "did you mean " + near)
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("prior.depth", 2.0),
+        ("prior.depth", "2"),
+        ("prior.depth", True),
+        ("prior.depth", None),
+        ("prior.depth", [2]),
+        ("prior.dropout", "much"),
+        ("prior.dropout", None),
+        ("prior.dropout", True),
+        ("prior.dropout", [0.1]),
+        ("prior.dropout", {}),
+        ("prior.stem", "other"),
+        ("prior.stem", 1),
+        ("prior.stem", ["paper"]),
+        ("prior.no_repeat", 1),
+        ("prior.no_repeat", "yes"),
+        ("data.source", 3),
+        ("data.source", None),
+        ("prior", None),
+        ("prior", 3),
+        ("prior", [1]),
+        ("precision", "fp16"),
+        ("seed", 1.5),
+        pytest.param("temperature", 10**400, id="too-large"),
+    ],
+)
+def test_wrong_types(path: str, value: Any) -> None:
+    refused(nested(path, value), path)
+
+
+@pytest.mark.parametrize("data", [None, [], 3, "text", True])
+def test_no_mapping(data: Any) -> None:
+    refused(data, "config")
+
+
+def test_numbers_as_yaml_writes_them() -> None:
+    config = from_dict(Config, {"prior_stage": {"rate": "1e-3"}, "temperature": 1, "model_stage": {"regulariser": 50}})
+    assert config.prior_stage.rate == 1e-3 and type(config.temperature) is float
+    assert type(config.model_stage.regulariser) is float
+
+
+def floats() -> list[str]:
+    paths = []
+    for name, section in to_dict(Config()).items():
+        for key, value in section.items() if isinstance(section, dict) else [("", section)]:
+            if type(value) is float:
+                paths.append(f"{name}.{key}".rstrip("."))
+    return paths
+
+
+@pytest.mark.parametrize("path", floats())
+def test_a_number_must_be_finite(path: str) -> None:
+    for value in (math.nan, math.inf, -math.inf, "nan", ".inf", "inf"):
+        refused(nested(path, value), path.split(".")[-1].split("_")[0])
+
+
+@pytest.mark.parametrize(
+    ("path", "value"),
+    [
+        ("data.height", 0),
+        ("data.canvas", 0),
+        ("data.channels", 2),
+        ("data.channels", 0),
+        ("data.validation", -1),
+        ("bank.part_size", 0),
+        ("bank.part_size", 29),
+        ("bank.parts", 0),
+        ("bank.patches", 0),
+        ("prior.width", 0),
+        ("prior.depth", -1),
+        ("prior.heads", 0),
+        ("prior.head_dim", 0),
+        ("prior.mlp", 0),
+        ("prior.stem_channels", 0),
+        ("prior.dropout", 1.0),
+        ("prior.dropout", -0.1),
+        ("posterior.layers", 2),
+        ("posterior.width", 0),
+        ("decoder.width", 0),
+        ("decoder.mixtures", 0),
+        ("prior_stage.batch", 0),
+        ("prior_stage.epochs", -1),
+        ("prior_stage.rate", -1e-3),
+        ("prior_stage.warmup", -1),
+        ("prior_stage.ema", 1.0),
+        ("model_stage.batch", 0),
+        ("model_stage.epochs", -1),
+        ("model_stage.rate", -1.0),
+        ("model_stage.ema", 1.5),
+        ("model_stage.ema", -0.1),
+        ("model_stage.kl_every", 0),
+        ("model_stage.parsed_start", 1.1),
+        ("model_stage.parsed_end", -0.1),
+        ("model_stage.parsed_epochs", 0),
+        ("temperature", -1.0),
+        ("checkpoint_steps", 0),
+        ("log_steps", 0),
+        ("picture_epochs", 0),
+    ],
+)
+def test_what_can_never_run(path: str, value: Any) -> None:
+    key = path.split(".")[-1]
+    with pytest.raises(InputError) as caught:
+        from_dict(Config, nested(path, value))
+    assert key.replace("_", "-") in str(caught.value) or key in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "canvas", "want"),
+    [
+        (28, 28, 28, (28, 28)),
+        (64, 64, 32, (32, 32)),
+        (16, 12, 32, (16, 12)),
+        (64, 32, 32, (32, 16)),
+        (100, 50, 32, (32, 16)),
+        (5, 500, 32, (1, 32)),
+    ],
+)
+def test_canvas_size(height: int, width: int, canvas: int, want: tuple[int, int]) -> None:
+    config = Config(data=DataConfig(height=height, width=width, canvas=canvas), bank=BankConfig(part_size=1))
+    assert config.canvas_size == want
+
+
+def test_a_part_larger_than_the_canvas() -> None:
+    refused({"data": {"height": 64, "width": 64, "canvas": 8}, "bank": {"part_size": 9}}, "part-size", "8 x 8")
+
+
+def test_a_config_does_not_change() -> None:
+    config = Config()
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        config.seed = 3  # type: ignore[misc]
+    assert hash(config) == hash(Config())

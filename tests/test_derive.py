@@ -1,0 +1,84 @@
+"""`derive`: a config from what images are."""
+
+import pytest
+import torch
+from torch import Tensor
+
+from npdraw.bank import PartBank
+from npdraw.canvas import Grid
+from npdraw.config import Config
+from npdraw.data import ImageSet
+from npdraw.derive import MODEL_IMAGES, PRIOR_IMAGES, derive
+from npdraw.errors import InputError
+
+
+def pictures(*shape: int, levels: int = 256) -> Tensor:
+    """Random images (N,C,H,W) uint8 with so many levels."""
+    drawn = torch.randint(levels, shape, generator=torch.Generator().manual_seed(0))
+    return (drawn * 255 // (levels - 1)).to(torch.uint8)
+
+
+def grid_of(config: Config) -> Grid:
+    return Grid(*config.canvas_size, config.bank.part_size)
+
+
+@pytest.mark.parametrize(
+    ("height", "width", "canvas", "part_size"),
+    [
+        (8, 8, (8, 8), 2),
+        (16, 16, (16, 16), 2),  # 8 x 8 cells: exactly 64
+        (17, 16, (17, 16), 3),
+        (28, 28, (28, 28), 4),
+        (32, 32, (32, 32), 4),
+        (64, 64, (32, 32), 4),
+        (100, 50, (32, 16), 4),
+        (300, 2000, (5, 32), 2),
+    ],
+)
+def test_canvas_and_part_size(height: int, width: int, canvas: tuple[int, int], part_size: int) -> None:
+    config = derive(ImageSet("x", pictures(3, 1, height, width)))
+    assert (config.canvas_size, config.bank.part_size) == (canvas, part_size)
+    grid = grid_of(config)
+    assert grid.cells <= 64
+    assert part_size == 2 or Grid(*canvas, part_size - 1).cells > 64  # the smallest that does
+
+
+def test_kind_of_images_decides_likelihood_and_nets() -> None:
+    ink, grey, colour = (
+        derive(ImageSet("x", x))
+        for x in (pictures(40, 1, 28, 28, levels=2), pictures(40, 1, 28, 28), pictures(40, 3, 32, 32))
+    )
+    assert [c.decoder.likelihood for c in (ink, grey, colour)] == ["bernoulli", "mixture", "mixture"]
+    assert [c.bank.parts for c in (ink, grey, colour)] == [50, 100, 200]
+    assert [c.decoder.middle for c in (ink, grey, colour)] == ["plain", "plain", "residual"]
+    assert [c.posterior.layers for c in (ink, grey, colour)] == [4, 4, 5]
+    assert [c.data.channels for c in (ink, grey, colour)] == [1, 1, 3]
+
+
+@pytest.mark.parametrize("count", [2, 3, 19, 21, 1000])
+def test_small_and_large_sets(count: int) -> None:
+    config = derive(ImageSet("x", pictures(count, 1, 4, 4)))
+    assert 1 <= config.data.validation == max(1, round(count / 20)) < count
+    left = count - config.data.validation
+    assert config.prior_stage.epochs == min(1000, round(PRIOR_IMAGES / left))
+    assert config.model_stage.epochs == min(1000, round(MODEL_IMAGES / left))
+
+
+def test_tiny_sets_get_few_parts_and_a_bank_can_be_built_of_half_of_them() -> None:
+    images = pictures(2, 1, 8, 8, levels=2)
+    config = derive(ImageSet("x", images))
+    assert 1 <= config.bank.parts <= 4  # of 15 patches of 2 x 2 that are not blank
+    bank = PartBank.build(images[:1], config.bank.part_size, config.bank.parts, config.bank.patches)
+    assert len(bank) == config.bank.parts
+
+
+def test_same_images_same_config() -> None:
+    data = ImageSet("x", pictures(30, 3, 20, 20))
+    assert derive(data) == derive(data)
+
+
+def test_what_cannot_be_drawn_is_refused() -> None:
+    with pytest.raises(InputError, match="blank"):
+        derive(ImageSet("x", torch.zeros(5, 1, 8, 8, dtype=torch.uint8)))
+    with pytest.raises(InputError, match="crop"):
+        derive(ImageSet("x", pictures(2, 1, 4, 200)))

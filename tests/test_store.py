@@ -1,0 +1,366 @@
+"""Files: what is written comes back bit for bit, and what is not ours is refused in one sentence."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import save_file
+
+from npdraw import store
+from npdraw.bank import PartBank
+from npdraw.config import Config, from_dict, to_dict
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.model import NPDraw
+
+SECTIONS: dict[str, Any] = {
+    "data": {"height": 6, "width": 7, "canvas": 7},
+    "bank": {"part_size": 3, "parts": 3},
+    "prior": {"width": 8, "depth": 1, "heads": 2, "head_dim": 3, "mlp": 8, "stem_channels": 2},
+    "posterior": {"width": 4},
+    "decoder": {"width": 4},
+    "temperature": 0.9,
+}
+
+
+def small(seed: int = 0, **changes: Any) -> NPDraw:
+    """A model whose every tensor, running statistics too, differs from a fresh one's."""
+    torch.manual_seed(seed)
+    model = NPDraw(from_dict(Config, {**SECTIONS, **changes}), PartBank(torch.rand(3, 1, 3, 3)))
+    with torch.no_grad():
+        for tensor in model.state_dict().values():
+            if tensor.is_floating_point():
+                tensor.add_(torch.rand(tensor.shape) * 0.1)
+            else:
+                tensor.add_(3)
+    return model.eval()
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    small().save_pretrained(tmp_path / "saved")
+    return tmp_path / "saved"
+
+
+def refused(call: Callable[[], object], *words: str) -> str:
+    """The one sentence with which a call is refused."""
+    with pytest.raises(InputError) as caught:
+        call()
+    sentence = str(caught.value)
+    assert sentence and "\n" not in sentence and "Traceback" not in sentence
+    assert caught.value.__suppress_context__ or caught.value.__context__ is None
+    for word in words:
+        assert word in sentence, sentence
+    return sentence
+
+
+# --- models ----------------------------------------------------------------------------------
+
+
+def test_a_model_comes_back_bit_for_bit(folder: Path) -> None:
+    model, again = small(), NPDraw.from_pretrained(folder)
+    want, got = model.state_dict(), again.state_dict()
+    assert want.keys() == got.keys()
+    for name in want:
+        assert want[name].dtype == got[name].dtype and torch.equal(want[name], got[name]), name
+    assert again.config == model.config
+    assert not again.training and not any(p.requires_grad for p in again.parameters())
+    a, b = model.sample(9, seed=4), again.sample(9, seed=4)
+    assert a.drawing == b.drawing and torch.equal(a.images, b.images)
+    images = torch.rand(3, 1, 6, 7).round()
+    assert torch.equal(model.elbo(images).elbo, again.elbo(images).elbo)
+    assert torch.equal(model.log_likelihood(images, 5), again.log_likelihood(images, 5))
+    assert sorted(p.name for p in folder.iterdir()) == ["config.json", "model.safetensors"]
+
+
+def test_saving_twice_writes_the_same_bytes(folder: Path, tmp_path: Path) -> None:
+    NPDraw.from_pretrained(folder).save_pretrained(tmp_path / "again")
+    for name in ("config.json", "model.safetensors"):
+        assert (tmp_path / "again" / name).read_bytes() == (folder / name).read_bytes()
+
+
+def test_half_precision_is_smaller_and_near(folder: Path, tmp_path: Path) -> None:
+    model = small()
+    before = {k: v.clone() for k, v in model.state_dict().items()}
+    store.save_model(model, tmp_path / "half", half=True)
+    assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
+    assert (tmp_path / "half" / store.WEIGHTS).stat().st_size < 0.7 * (folder / store.WEIGHTS).stat().st_size
+    again = store.load_model(tmp_path / "half")
+    for name, tensor in again.state_dict().items():
+        assert tensor.dtype == before[name].dtype
+        assert torch.allclose(tensor.double(), before[name].double(), rtol=1e-3, atol=1e-6)
+    assert again.sample(2).images.isfinite().all()
+
+
+def test_a_run_directory_holds_its_model(folder: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    small().save_pretrained(run / "model")
+    assert store.load_model(run).config == small().config
+    assert store.load_model(str(run)).config == small().config
+    store.write_config(small().config, tmp_path / "early" / "config.yaml")
+    refused(lambda: store.load_model(tmp_path / "early"), "no model yet")
+
+
+def test_no_model_there(tmp_path: Path) -> None:
+    refused(lambda: store.load_model(tmp_path), "no model at")
+    refused(lambda: store.load_model(tmp_path / "nowhere"), "no model at", "nowhere")
+    (tmp_path / "file").write_text("hello")
+    refused(lambda: store.load_model(tmp_path / "file"), "no model at")
+
+
+def settings_of(folder: Path) -> dict[str, Any]:
+    settings: dict[str, Any] = json.loads((folder / "config.json").read_text())
+    return settings
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        (lambda s: s.update(version=2), ["version 2"]),
+        (lambda s: s.pop("version"), ["version None"]),
+        (lambda s: s.update(format="other"), ["does not describe"]),
+        (lambda s: s.pop("config"), ["config"]),
+        (lambda s: s.update(config=[1]), ["config"]),
+        (lambda s: s["config"]["prior"].update(depht=3), ["prior.depht", "prior.depth"]),
+        (lambda s: s["config"]["prior"].update(depth="3"), ["prior.depth", "int"]),
+        (lambda s: s["config"]["prior"].update(depth=2), ["lacks", "prior.blocks.1"]),
+        (lambda s: s["config"]["prior"].update(width=12), ["shape", "not of this config"]),
+        (lambda s: s["config"]["bank"].update(parts=4), ["shape"]),
+        (lambda s: s["config"]["posterior"].update(layers=3), ["foreign", "posterior.body"]),
+    ],
+)
+def test_settings_that_are_not_of_these_weights(folder: Path, change: Callable[[Any], Any], words: list[str]) -> None:
+    settings = settings_of(folder)
+    change(settings)
+    (folder / "config.json").write_text(json.dumps(settings))
+    refused(lambda: store.load_model(folder), *words)
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", "[]", "3", "null", '"npdraw-model"', "\x00", pytest.param("[" * 100_000, id="deep")]
+)
+def test_settings_that_are_no_settings(folder: Path, text: str) -> None:
+    (folder / "config.json").write_text(text)
+    refused(lambda: store.load_model(folder))
+
+
+def test_settings_in_another_encoding(folder: Path) -> None:
+    (folder / "config.json").write_bytes(b"\xff\xfe\x00{")
+    refused(lambda: store.load_model(folder), "cannot read")
+
+
+class Bomb:
+    """Unpickling this would be noticed."""
+
+    def __reduce__(self) -> tuple[Callable[..., object], tuple[str]]:
+        return exec, ("raise SystemExit('a pickle was run')",)
+
+
+def damage(path: Path, kind: str) -> None:
+    data = path.read_bytes()
+    contents = {
+        "truncated": data[: len(data) // 2],
+        "header only": data[:60],
+        "one byte short": data[:-1],
+        "empty": b"",
+        "pickle": pickle.dumps(Bomb()),
+        "text": b"hello, this is not a model at all",
+        "zeros": b"\0" * 1000,
+        "huge header": b"\xff" * 8 + data[8:],
+        "trailing": data + b"more",
+    }
+    path.write_bytes(contents[kind])
+
+
+@pytest.mark.parametrize(
+    "kind",
+    ["truncated", "header only", "one byte short", "empty", "pickle", "text", "zeros", "huge header", "trailing"],
+)
+def test_damaged_weights(folder: Path, kind: str) -> None:
+    damage(folder / store.WEIGHTS, kind)
+    refused(lambda: store.load_model(folder), store.WEIGHTS)
+    store.save_bank(PartBank(torch.rand(2, 1, 3, 3)), folder / "bank.safetensors")
+    damage(folder / "bank.safetensors", kind)
+    refused(lambda: store.load_bank(folder / "bank.safetensors"), "bank.safetensors")
+
+
+def test_a_torch_checkpoint_given_as_weights(folder: Path) -> None:
+    torch.save({"x": torch.zeros(3)}, folder / store.WEIGHTS)
+    refused(lambda: store.load_model(folder), store.WEIGHTS)
+
+
+def test_missing_weights(folder: Path) -> None:
+    (folder / store.WEIGHTS).unlink()
+    refused(lambda: store.load_model(folder), "cannot read", store.WEIGHTS)
+    (folder / store.WEIGHTS).mkdir()
+    refused(lambda: store.load_model(folder), store.WEIGHTS)
+
+
+@pytest.mark.parametrize(
+    ("header", "words"),
+    [
+        ({}, ["is no npdraw model"]),
+        ({"npdraw": "{}"}, ["is no npdraw model"]),
+        ({"npdraw": '{"kind": "bank", "version": 1, "meta": {}}'}, ["is no npdraw model", "but a bank"]),
+        ({"npdraw": '{"kind": "model", "version": 0, "meta": {}}'}, ["version 0"]),
+        ({"npdraw": '{"kind": "model", "version": 1}'}, []),
+        ({"npdraw": "not json"}, []),
+        ({"npdraw": "[]"}, []),
+        ({"npdraw": "null"}, []),
+    ],
+)
+def test_tensors_of_another_kind_or_version(folder: Path, header: dict[str, str], words: list[str]) -> None:
+    save_file({"x": torch.zeros(2)}, folder / store.WEIGHTS, metadata=header)
+    refused(lambda: store.load_model(folder), store.WEIGHTS, *words)
+
+
+def test_missing_foreign_and_misshapen_tensors(folder: Path) -> None:
+    path = folder / store.WEIGHTS
+    tensors, meta = store.read_tensors(path, "model")
+    assert meta == {}
+    store.write_tensors(path, "model", {k: v for k, v in tensors.items() if k != "prior.start"})
+    refused(lambda: store.load_model(folder), "lacks prior.start")
+    store.write_tensors(path, "model", {**tensors, "extra.weight": torch.zeros(1)})
+    refused(lambda: store.load_model(folder), "foreign extra.weight")
+    store.write_tensors(path, "model", {**tensors, "prior.start": torch.zeros(9)})
+    refused(lambda: store.load_model(folder), "prior.start", "(9,)", "(8,)")
+    store.write_tensors(path, "model", tensors)
+    assert store.load_model(folder).config == small().config
+
+
+# --- banks, drawings, tensors ----------------------------------------------------------------
+
+
+def test_banks(tmp_path: Path) -> None:
+    bank = PartBank(torch.rand(4, 3, 2, 2))
+    store.save_bank(bank, tmp_path / "b.safetensors")
+    assert torch.equal(store.load_bank(tmp_path / "b.safetensors").parts, bank.parts)
+    refused(lambda: store.load_bank(tmp_path / "none.safetensors"), "cannot read", "none.safetensors")
+    refused(lambda: store.load_bank(tmp_path), str(tmp_path))
+    store.write_tensors(tmp_path / "c", "bank", {"x": torch.zeros(1)})
+    refused(lambda: store.load_bank(tmp_path / "c"), "parts", "it holds x")
+    store.write_tensors(tmp_path / "d", "bank", {"parts": torch.zeros(3, 2)})
+    refused(lambda: store.load_bank(tmp_path / "d"), "shape")
+    store.write_tensors(tmp_path / "e", "bank", {})
+    refused(lambda: store.load_bank(tmp_path / "e"), "none")
+
+
+def test_drawings(tmp_path: Path) -> None:
+    g = torch.Generator().manual_seed(0)
+    what, where = torch.randint(0, 9, (2, 3, 5), generator=g)
+    drawing = Drawing(what, where, torch.rand(3, 5, generator=g) < 0.5)
+    store.save_drawing(drawing, tmp_path / "a" / "d.json")
+    assert store.load_drawing(tmp_path / "a" / "d.json") == drawing
+    refused(lambda: store.load_drawing(tmp_path / "none.json"), "none.json")
+    (tmp_path / "x.json").write_text("{}")
+    refused(lambda: store.load_drawing(tmp_path / "x.json"), "x.json", "not a drawing")
+    (tmp_path / "y.json").write_bytes(b"\xff\xff")
+    refused(lambda: store.load_drawing(tmp_path / "y.json"), "y.json")
+
+
+def test_tensors_carry_a_value_beside_them(tmp_path: Path) -> None:
+    tensors = {"a": torch.rand(2, 3).T, "b": torch.arange(3), "c": torch.zeros(0, 2), "d": torch.tensor(True)}
+    meta = {"step": 12, "nested": {"x": [1.5, None, "ü"]}}
+    store.write_tensors(tmp_path / "t", "checkpoint", tensors, meta)
+    got, value = store.read_tensors(tmp_path / "t", "checkpoint")
+    assert value == meta and got.keys() == tensors.keys()
+    assert all(torch.equal(got[k], v) and got[k].dtype == v.dtype for k, v in tensors.items())
+
+
+# --- writing ---------------------------------------------------------------------------------
+
+
+def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "bank.safetensors"
+    old = PartBank(torch.rand(2, 1, 3, 3))
+    store.save_bank(old, path)
+
+    def broken(tensors: object, file: Path, metadata: object = None) -> None:
+        file.write_bytes(b"half a file")
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(store, "save_file", broken)
+    with pytest.raises(OSError, match="No space"):
+        store.save_bank(PartBank(torch.rand(2, 1, 3, 3)), path)
+    assert torch.equal(store.load_bank(path).parts, old.parts)
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_interrupted_text_keeps_the_old_one(tmp_path: Path) -> None:
+    path = tmp_path / "a.txt"
+    store.write_text(path, "old")
+    with pytest.raises(KeyboardInterrupt), store.replacing(path) as temporary:
+        temporary.write_text("new, half")
+        assert path.read_text() == "old" and temporary.parent == path.parent
+        raise KeyboardInterrupt
+    assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
+    store.write_text(path, "new ü")
+    assert store.read_text(path) == "new ü" and list(tmp_path.iterdir()) == [path]
+
+
+# --- configs and presets ---------------------------------------------------------------------
+
+
+def test_every_preset_parses_and_comes_back(tmp_path: Path) -> None:
+    presets = store.presets()
+    assert {"digits", "mnist", "omniglot", "cifar10", "celeba"} <= presets.keys()
+    for name, path in presets.items():
+        config = store.read_config(path)
+        store.write_config(config, tmp_path / f"{name}.yaml")
+        assert store.read_config(tmp_path / f"{name}.yaml") == config
+        assert from_dict(Config, json.loads(json.dumps(to_dict(config)))) == config
+
+
+def test_the_papers_numbers() -> None:
+    """Sizes that the paper gives: grid, bank and weight of the regulariser."""
+    for name, size, canvas, steps, regulariser in (
+        ("mnist", 28, 28, 36, 50),
+        ("omniglot", 28, 28, 36, 50),
+        ("cifar10", 32, 32, 64, 500),
+        ("celeba", 64, 32, 64, 500),
+    ):
+        config = store.read_config(store.presets()[name])
+        assert (config.data.height, config.data.width, config.data.canvas) == (size, size, canvas)
+        assert (-(-canvas // config.bank.part_size)) ** 2 == steps
+        assert config.model_stage.regulariser == regulariser
+        assert (config.prior.width, config.prior.depth, config.prior.dropout) == (64, 8, 0.1)
+
+
+@pytest.mark.parametrize("text", ["", "# nothing\n", "{}", "---\n"])
+def test_an_empty_config_is_the_default(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    assert store.read_config(tmp_path / "c.yaml") == Config()
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: [",
+        "- 1",
+        "[]",
+        "0",
+        "false",
+        "hello",
+        "bank: 3",
+        "bank:",
+        "bank: {part_sise: 3}",
+        "1: 2",
+        "{[1]: 2}",
+        "!!python/object/apply:os.system ['true']",
+        "a: *b",
+        "a: \x07",
+        pytest.param("[" * 20_000, id="deep"),
+    ],
+)
+def test_configs_that_are_no_configs(tmp_path: Path, text: str) -> None:
+    (tmp_path / "c.yaml").write_text(text)
+    refused(lambda: store.read_config(tmp_path / "c.yaml"), "c.yaml")
+
+
+def test_a_config_that_is_not_there(tmp_path: Path) -> None:
+    refused(lambda: store.read_config(tmp_path / "none.yaml"), "cannot read", "none.yaml")
+    refused(lambda: store.read_config(tmp_path), "cannot read")

@@ -1,0 +1,99 @@
+"""Several processes: the same losses as one in stage one, one writer, and stage two through to its end."""
+
+import os
+import signal
+import socket
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from npdraw.model import NPDraw
+from training import tiny
+
+torch.set_num_threads(1)
+
+CHANGES: tiny.Settings = {
+    "checkpoint_steps": 7,
+    "prior": {"dropout": 0.0},
+    "prior_stage": {"epochs": 3, "rate": 1e-2, "ema": 0.9},
+    "model_stage": {"epochs": 2, "kl_every": 2, "joint": True},
+}
+
+
+def free_port() -> int:
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return int(s.getsockname()[1])
+
+
+def torchrun(folder: Path, changes: tiny.Settings) -> list[str]:
+    """`torchrun --nproc-per-node 2` on loopback."""
+    where = ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--nnodes", "1"]
+    return ["-m", "torch.distributed.run", "--nproc-per-node", "2", *where, *tiny.command(folder, changes)]
+
+
+@pytest.fixture(scope="module")
+def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run in one process."""
+    folder = tmp_path_factory.mktemp("one") / "run"
+    tiny.train(folder, CHANGES)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
+    """The same run in two processes that is killed in stage two and goes on, and what it said then."""
+    folder = tmp_path_factory.mktemp("two") / "run"
+    process = tiny.spawn(torchrun(folder, CHANGES), pause=0.05)
+    deadline = time.monotonic() + 90
+    try:
+        while process.poll() is None and time.monotonic() < deadline and len(tiny.rows(folder, "model")) < 8:
+            time.sleep(0.01)
+    finally:
+        _kill_all(process.pid)
+        out, err = process.communicate()
+    assert process.returncode == -signal.SIGKILL, f"the run ended before it was killed\n{out}\n{err}"
+    return folder, tiny.finish(tiny.spawn(torchrun(folder, CHANGES)))[0]
+
+
+def _kill_all(leader: int) -> None:
+    """Kill torchrun and its workers, which it puts into sessions of their own."""
+    table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
+    pairs = [line.split() for line in table.splitlines()]
+    for group in (leader, *(int(pid) for pid, parent in pairs if int(parent) == leader)):
+        try:
+            os.killpg(group, signal.SIGKILL)
+        except ProcessLookupError:  # it is in its parent's group, or over
+            continue
+
+
+def test_stage_one_has_the_losses_of_one_process(one: Path, two: tuple[Path, str]) -> None:
+    """Each process takes half of the same global batch, and the gradient is the mean."""
+    for name in ("total", "what", "where", "whether", "validation"):
+        want, got = tiny.losses(one, "prior", name), tiny.losses(two[0], "prior", name)
+        assert len(want) == (3 if name == "validation" else 15)
+        assert got == pytest.approx(want, rel=1e-5)
+    assert tiny.losses(one, "prior")[-1] < 0.9 * tiny.losses(one, "prior")[0]  # there was something to get wrong
+
+
+def test_stage_two_runs_through(two: tuple[Path, str]) -> None:
+    """With the KL in every second step only and the prior trained jointly: gradients that some steps do not have."""
+    folder, said = two
+    assert [r["step"] for r in tiny.rows(folder, "model") if "total" in r] == list(range(1, 11))
+    assert tiny.losses(folder, "model")[-1] < tiny.losses(folder, "model")[0]
+    assert "going on with the run" in said
+    model = NPDraw.from_pretrained(folder)
+    assert all(bool(torch.isfinite(x).all()) for x in model.state_dict().values())
+    assert model.sample(2).images.shape == (2, 1, 12, 12)
+
+
+def test_one_process_writes(two: tuple[Path, str]) -> None:
+    folder, said = two
+    assert said.count("going on with the run") == 1
+    assert len(list((folder / "events").iterdir())) == 2  # one a start
+    lines = (folder / "metrics.jsonl").read_text().splitlines()
+    assert len(lines) == len({line.split(', "total"')[0] for line in lines})
+    assert not list(folder.rglob("*.tmp"))
