@@ -46,7 +46,7 @@ def test_log_prob_and_kl_are_their_loops(b: int, t: int, m: int, n: int, seed: i
     terms, kl = q.log_prob(drawing), q.kl(p)
     for i in range(b):
         qs, ps = heads(q, i), heads(p, i)
-        want = reference.log_prob_loop(steps_of(drawing, i), lambda before, qs=qs: qs[len(before)])
+        want = reference.log_prob_loop(steps_of(drawing, i), lambda before: qs[len(before)])  # noqa: B023
         assert terms.total()[i].item() == pytest.approx(want, rel=1e-4, abs=1e-4)
         assert kl.total()[i].item() == pytest.approx(reference.kl_loop(qs, ps), rel=1e-3, abs=1e-4)
     skipped = ~drawing.whether

@@ -449,7 +449,7 @@ def test_a_frozen_prior_stays_in_evaluation_mode_and_lets_gradient_through() -> 
     model.train()
     assert model.training and model.posterior.training and model.decoder.training
     assert not any(module.training for module in model.prior.modules())
-    # the decoder is out of the loss, and q's own logits out of the KL: what is left comes through the prior's canvases
+    # canvases and masks that go into the prior get a gradient from the KL, its weights none
     images, noise = random_images(model, 4), torch.rand(4, 4, 8)
     seen: list[Tensor] = []
     inner = model.prior.forward

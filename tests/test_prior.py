@@ -192,7 +192,10 @@ def test_the_start_token_and_the_positions_matter() -> None:
 
 def test_mask_of_the_newest_part_or_of_all() -> None:
     """Redrawing the same part at a place drawn before changes the newest place, not the canvas nor the union."""
-    rows = [((0, 1, 1), (1, 0, 1), (1, 0, 1), (0, 0, 0)), ((0, 1, 1), (1, 0, 1), (0, 1, 1), (0, 0, 0))]
+    rows: list[tuple[reference.Step, ...]] = [
+        ((0, 1, 1), (1, 0, 1), (1, 0, 1), (0, 0, 0)),
+        ((0, 1, 1), (1, 0, 1), (0, 1, 1), (0, 0, 0)),
+    ]
     for mask, differ in (("step", True), ("union", False)):
         prior = tiny(4, 4, 2, 2, mask=mask)
         logits = prior.choices(drawing_of(rows)).what[:, 3]

@@ -64,6 +64,10 @@ class PartBank(nn.Module):
 
 def sample_patches(images: Tensor, part_size: int, count: int, seed: int) -> Tensor:
     """Up to `count` random patches that are not blank: (P,D) float32, on the CPU; fewer where there are fewer."""
+    if images.ndim != 4 or not len(images):
+        raise InputError(f"a bank is learned from images of the shape (N, C, H, W), not {tuple(images.shape)}")
+    if count < 1:
+        raise InputError(f"a bank is learned from at least one patch, not {count}")
     n, c, height, width = images.shape
     if not 1 <= part_size <= min(height, width):
         raise InputError(
@@ -103,7 +107,7 @@ def k_medoids(points: Tensor, k: int, seed: int) -> Tensor:
     samples, size = (1, EXACT) if len(points) <= EXACT else (SAMPLES, max(SAMPLE_SIZE, 2 * k))
     best, best_cost = None, float("inf")
     for _ in range(samples):
-        index = torch.randperm(len(points), generator=generator)[:size]
+        index = _sample(points, size, k, generator)
         medoids = index[_faster_pam(points[index], k, seed)]
         cost = float(nearest(points, points[medoids])[1].double().sum()) if samples > 1 else 0.0
         if cost < best_cost:
@@ -112,14 +116,24 @@ def k_medoids(points: Tensor, k: int, seed: int) -> Tensor:
     return best
 
 
-def _faster_pam(points: Tensor, k: int, seed: int) -> Tensor:
-    import kmedoids
-
+def _sample(points: Tensor, size: int, k: int, generator: torch.Generator) -> Tensor:
+    """Indices of a random sample that holds at least k different points; an error where all points together do not."""
+    index = torch.randperm(len(points), generator=generator)[:size]
+    if len(torch.unique(points[index], dim=0)) >= k:
+        return index
     unique, inverse = torch.unique(points, dim=0, return_inverse=True)
     if len(unique) < k:
         raise InputError(
             f"{k} parts asked for, but the images hold only {len(unique)} different patches; ask for fewer parts"
         )
+    first = torch.full((len(unique),), len(points)).scatter_reduce(0, inverse, torch.arange(len(points)), "amin")
+    return torch.cat([index, first[torch.randperm(len(first), generator=generator)[: 2 * k]]]).unique()
+
+
+def _faster_pam(points: Tensor, k: int, seed: int) -> Tensor:
+    import kmedoids
+
+    _, inverse = torch.unique(points, dim=0, return_inverse=True)
     distances = (torch.cdist(points, points) ** 2).numpy()
     result: Any = kmedoids.fasterpam(distances, k, init="random", random_state=seed % 2**32, n_cpu=1)
     medoids = torch.from_numpy(result.medoids.astype("int64"))
@@ -127,7 +141,9 @@ def _faster_pam(points: Tensor, k: int, seed: int) -> Tensor:
     kept = {int(inverse[m]): int(m) for m in medoids.flip(0)}
     while len(kept) < k:
         chosen = torch.tensor(list(kept.values()))
-        worst = int(torch.from_numpy(distances[:, chosen]).amin(1).argmax())
+        served = torch.from_numpy(distances[:, chosen]).amin(1)
+        served[torch.isin(inverse, torch.tensor(list(kept)))] = -1  # rounding can give different patches distance 0
+        worst = int(served.argmax())
         kept[int(inverse[worst])] = worst
     return torch.tensor(list(kept.values()))
 

@@ -83,9 +83,13 @@ class Grid:
 
     def shrink(self, images: Tensor) -> Tensor:
         """What bank and parser see of an image larger than the canvas: its average by area. (B,C,*,*) -> (B,C,H,W)"""
-        return images if images.shape[-2:] == (self.height, self.width) else self._area(images)
-
-    def _area(self, images: Tensor) -> Tensor:
+        height, width = images.shape[-2:]
+        if height < self.height or width < self.width:
+            raise InputError(
+                f"images of {height} x {width} are smaller than the canvas of {self.height} x {self.width}"
+            )
+        if (height, width) == (self.height, self.width) or not len(images):
+            return images[..., : self.height, : self.width]
         return F.interpolate(images, size=(self.height, self.width), mode="area")
 
 

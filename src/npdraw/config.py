@@ -265,7 +265,7 @@ def _scalar(hint: Any, value: Any, name: str) -> Any:
     if hint is float and not isinstance(value, bool):  # YAML reads 1e-3 as a string
         try:
             return float(value)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError(f"{name} must be a number, not {value!r}") from None
     if type(value) is not hint:
         raise InputError(f"{name} must be of type {hint.__name__}, not {value!r}")

@@ -48,23 +48,24 @@ class Decoder(nn.Module):
         shortcut: bool = False,
     ):
         super().__init__()
-        self.size, self.shortcut = size, shortcut
-        extra = 0
-        while any(c << extra < s for c, s in zip(canvas, size, strict=True)):
-            extra += 1
+        self.size, self.shortcut, self.extra = size, shortcut, 0
+        while any(c << self.extra < s for c, s in zip(canvas, size, strict=True)):
+            self.extra += 1
         block = Residual if middle == "residual" else lambda w: _layer(w, w)
         self.body = nn.Sequential(
             _layer(channels, width, 2),
             _layer(width, width, 2),
             block(width),
             block(width),
-            *(_double(width) for _ in range(2 + extra)),
+            *(_double(width) for _ in range(2 + self.extra)),
         )
         self.out = nn.Conv2d(width + (channels if shortcut else 0), outputs, 3, padding=1)
 
     def forward(self, canvas: Tensor) -> Tensor:
-        height, width = self.size
+        height, width = (side << self.extra for side in canvas.shape[-2:])
         x = self.body(canvas)[..., :height, :width]  # sides that are no multiple of 4 come out larger
+        if x.shape[-2:] != self.size:  # image over canvas is no power of two
+            x = F.interpolate(x, size=self.size, mode="bilinear", align_corners=False)
         if self.shortcut:
             whole = canvas if canvas.shape[-2:] == self.size else F.interpolate(canvas, size=self.size)
             x = torch.cat([x, whole], dim=1)

@@ -1,11 +1,17 @@
-"""`derive`: from a set of images to a config that trains on them, so that a folder of pictures is all it takes.
+"""What to train, by one word: a preset, a YAML file, a run, or images, from which `derive` makes a config.
 
-Every number is a rule of what the images are (size, channels, levels, how many), never of the machine: the same images
-give the same config, so the same command goes on with its run.
+So a folder of pictures is all it takes. Every number that is derived follows from what the images are (size, channels,
+levels, how many), never from the machine: the same images give the same config, so the same command goes on with its
+run.
 """
+
+import dataclasses
+import difflib
+from pathlib import Path
 
 import torch
 
+from npdraw import store
 from npdraw.bank import sample_patches
 from npdraw.canvas import Grid
 from npdraw.config import (
@@ -18,7 +24,7 @@ from npdraw.config import (
     PriorConfig,
     PriorStage,
 )
-from npdraw.data import ImageSet
+from npdraw.data import ImageSet, load
 from npdraw.errors import InputError
 
 CANVAS = 32  # the longer side of a canvas, at most
@@ -74,3 +80,51 @@ def _parts(data: ImageSet, grid: Grid, most: int) -> int:
     some = data.train[:: -(-len(data.train) // LOOKED_AT)]
     patches = sample_patches(grid.shrink(some.float() / 255), grid.part_size, PATCHES, seed=0)
     return max(1, min(most, len(torch.unique(patches, dim=0)) // 4))
+
+
+# --- what a target is ---
+
+
+def base(target: str) -> Config:
+    """The config that a target stands for, before overrides."""
+    file, path, presets = _config_file(target), Path(target).expanduser(), store.presets()
+    if file is not None:
+        return store.read_config(file)
+    if not path.exists():
+        raise InputError(
+            f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, a folder of images or an .npz; "
+            f"the nearest preset is {difflib.get_close_matches(target, presets, n=1, cutoff=0.0)[0]}"
+        )
+    if not derives(target):
+        raise InputError(f"{target} is neither a YAML file nor a folder of images nor an .npz")
+    config = derive(load(path))
+    return dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))
+
+
+def derives(target: str) -> bool:
+    """Whether a target is images without a config."""
+    path = Path(target).expanduser()
+    return _config_file(target) is None and (path.is_dir() or path.suffix.lower() == ".npz")
+
+
+def exists(target: str) -> bool:
+    return target in store.presets() or Path(target).expanduser().exists()
+
+
+def default_out(target: str) -> Path:
+    """Where to train a target: a run in its own folder, all else in runs/NAME."""
+    path = Path(target).expanduser()
+    if (path / "config.yaml").is_file():
+        return path
+    name = path.resolve().name
+    return Path("runs") / (Path(name).stem if path.suffix.lower() in (".yaml", ".yml", ".npz") else name)
+
+
+def _config_file(target: str) -> Path | None:
+    """The YAML file of a preset or a run, or the one that the target itself is; None where there is none."""
+    presets, path = store.presets(), Path(target).expanduser()
+    if target in presets:
+        return presets[target]
+    if (path / "config.yaml").is_file():
+        return path / "config.yaml"
+    return path if path.is_file() and path.suffix.lower() in (".yaml", ".yml") else None

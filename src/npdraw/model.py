@@ -107,7 +107,7 @@ class NPDraw(nn.Module):
         self._no_batch_statistics()
         canvas, size = self.render(drawing), fixed_batch(self.device)
         pictures = [canvas.new_zeros(0, self.config.data.channels, *self.decoder.size)]
-        for x in canvas.split(size):
+        for x in canvas.split(size) if len(canvas) else ():
             padded = torch.cat([x, x[-1:].expand(size - len(x), -1, -1, -1)])
             pictures.append(self.likelihood(padded).picture()[: len(x)])
         return torch.cat(pictures)
@@ -137,7 +137,9 @@ class NPDraw(nn.Module):
     def encode(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Drawing:
         """The posterior's drawing of each image (N,C,H,W): the most likely one, or with a seed a sample of it."""
         self._no_batch_statistics()
-        seeds = None if seed is None else torch.tensor(seed_list(len(images), seed))
+        seeds = None if seed is None else torch.tensor(seed_list(len(images), seed), dtype=torch.int64)
+        if seeds is not None and len(seeds) != len(images):
+            raise InputError(f"{len(images)} images need as many seeds, not {len(seeds)}")
         drawings = []
         for i in range(0, len(images), CHUNK):
             choices = self.posterior(self._images(images[i : i + CHUNK]))
@@ -164,14 +166,15 @@ class NPDraw(nn.Module):
         return uniform(seeds.to(self.device), t * n, stream=1).reshape(-1, t, n).float()
 
     def _no_batch_statistics(self) -> None:
-        if self.posterior.training or self.decoder.training:
-            raise InputError("call .eval() first: in training mode BatchNorm would mix the images of a batch")
+        if self.posterior.training or self.decoder.training or self.prior.training:
+            raise InputError("call .eval() first: in training mode BatchNorm mixes images and dropout changes numbers")
 
     # --- scores ---
 
     def regulariser(self, images: Tensor, parses: Drawing) -> Tensor:
         """-log q(parse given image), summed over steps and variables: (B,)"""
-        return -self._log_q(self.posterior(images), parses).total()
+        parses.check(len(self.bank), self.grid.cells)
+        return -self._log_q(self.posterior(self._images(images)), parses.to(self.device)).total()
 
     def _log_q(self, choices: Choices, drawing: Drawing) -> Terms:
         return self._free(choices, drawing).log_prob(drawing)
@@ -192,7 +195,7 @@ class NPDraw(nn.Module):
         images (N,C,H,W), already binarised where the likelihood is Bernoulli. Nats an image.
         """
         self._no_batch_statistics()
-        found = []
+        found = [Elbo(*torch.zeros(5, 0, device=self.device))]
         for i in range(0, len(images), CHUNK):
             x = self._images(images[i : i + CHUNK])
             choices, drawing = self._sampled(x, self._seeded(torch.arange(seed + i, seed + i + len(x))))
@@ -210,8 +213,10 @@ class NPDraw(nn.Module):
         images x samples; every image's weights meet once.
         """
         self._no_batch_statistics()
+        if samples < 1:
+            raise InputError(f"a likelihood needs at least one sample, not {samples}")
         at_once = max(1, CHUNK // samples)
-        found = []
+        found = [torch.zeros(0, dtype=torch.float64, device=self.device)]
         for i in range(0, len(images), at_once):
             x = self._images(images[i : i + at_once])
             weights = []

@@ -30,6 +30,8 @@ def _mix(x: Tensor) -> Tensor:
 
 def seed_list(n: int, seed: int | Sequence[int]) -> list[int]:
     """The seeds of n samples: `seed, seed + 1, ...`, or the given sequence as it is, whatever n."""
+    if n < 0:
+        raise InputError(f"the number of samples must be at least 0, not {n}")
     seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
     if any(not isinstance(s, int) or not 0 <= s < 2**62 for s in seeds):
         raise InputError("a seed must be an integer from 0 to 2^62 - 1")

@@ -28,6 +28,8 @@ def parse(images: Tensor, parts: Tensor, grid: Grid, threshold: float = THRESHOL
             f"the bank has {parts.shape[1]} channel(s), the images have the shape {tuple(images.shape)}; "
             "give images of the shape (N, C, H, W) with the same channels"
         )
+    if parts.shape[-1] != grid.part_size:
+        raise InputError(f"parts of {parts.shape[-1]} pixels do not fit a grid of {grid.part_size}")
     bank = parts.flatten(1)  # (M,D)
     what, whether = [], []
     for batch in images.split(CHUNK):
@@ -36,11 +38,8 @@ def parse(images: Tensor, parts: Tensor, grid: Grid, threshold: float = THRESHOL
         cells = grid.cut(grid.shrink(x))  # (B,L,D)
         index, squared = nearest(cells.flatten(0, 1), bank)  # (B*L,)
         cost = squared.sqrt() - cells.flatten(0, 1).norm(dim=1)
-        what.append(index.reshape(len(batch), -1))
-        whether.append((cost <= threshold).reshape(len(batch), -1))
-    if not what:
-        empty = torch.zeros(0, grid.cells, dtype=torch.int64, device=parts.device)
-        return Drawing(empty, empty, empty)
+        what.append(index.reshape(len(batch), grid.cells))
+        whether.append((cost <= threshold).reshape(len(batch), grid.cells))
     where = torch.arange(grid.cells, device=parts.device).expand(len(images), -1)
     return Drawing(torch.cat(what), where, torch.cat(whether))
 
@@ -50,7 +49,9 @@ def psnr(images: Tensor, canvases: Tensor) -> tuple[float, float]:
 
     First the paper's: one mean squared error over all pixels of the set. Second the mean of the images' own ratios.
     """
+    if images.shape != canvases.shape or not (images.is_floating_point() and canvases.is_floating_point()):
+        raise InputError("images and canvases must be floats of one shape")
     errors = ((images - canvases).double() ** 2).flatten(1).mean(1)  # (N,)
     each = -10 * torch.log10(errors.clamp_min(1e-12))
-    whole = float(errors.mean())
-    return (-10 * math.log10(whole) if whole > 0 else math.inf), float(each.mean())
+    whole = float(errors.mean()) if len(errors) else 0.0
+    return (-10 * math.log10(whole) if whole > 0 else math.inf), (float(each.mean()) if len(each) else math.inf)

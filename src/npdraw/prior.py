@@ -228,14 +228,11 @@ class Prior(nn.Module):
                 raise InputError(f"a prefix must be one drawing, or one a sample, of at most {self.steps} steps")
             prefix = prefix.check(len(self.bank), self.places).to(device)
             prefix = prefix[torch.arange(len(seeds)) % len(prefix)] if len(seeds) else prefix[:0]
-        training = self.training
-        self.eval()
         size, found = fixed_batch(device), []
         for first in range(0, len(seeds), size):
             index = torch.arange(first, first + size, device=device).clamp_max(len(seeds) - 1)  # pad with the last
             drawn = self.draw(seeds[index], temperature, top_k, top_p, prefix[index] if prefix else None)
             found.append(drawn[: len(seeds) - first])
-        self.train(training)
         empty = torch.zeros(0, self.steps, dtype=torch.int64, device=device)
         return Drawing.cat(found) if found else Drawing(empty, empty, empty)
 
@@ -293,9 +290,10 @@ def narrow(logits: Tensor, temperature: float, top_k: int | None, top_p: float |
     x = logits.double()
     if temperature == 0:
         return F.one_hot(x.argmax(-1), x.shape[-1]).double()
-    x = (x / temperature).masked_fill(x <= NEVER / 2, -math.inf)
+    x = ((x - x.amax(-1, keepdim=True)) / temperature).masked_fill(x <= NEVER / 2, -math.inf)
     if top_k is not None and top_k < x.shape[-1]:
-        x = x.masked_fill(x < x.topk(top_k, dim=-1).values[..., -1:], -math.inf)
+        kept = torch.zeros_like(x, dtype=torch.bool).scatter(-1, x.topk(top_k, dim=-1).indices, True)
+        x = x.masked_fill(~kept, -math.inf)
     probs = x.softmax(-1)
     if top_p is not None and top_p < 1:
         ordered, index = probs.sort(dim=-1, descending=True, stable=True)

@@ -74,14 +74,18 @@ def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[s
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("npdraw", "{}"))
+            if not isinstance(header, dict) or not isinstance(header.get("meta", {}), dict):
+                raise InputError(f"{path} is no npdraw {kind}: its header makes no sense")
             if header.get("kind") != kind:
                 raise InputError(
                     f"{path} is no npdraw {kind}" + (f" but a {header['kind']}" if "kind" in header else "")
                 )
             if header.get("version") != VERSION:
                 raise InputError(f"{path} has version {header.get('version')}; this npdraw reads version {VERSION}")
-            return {k: file.get_tensor(k) for k in file.keys()}, header["meta"]  # noqa: SIM118
-    except (OSError, SafetensorError, json.JSONDecodeError) as error:
+            return {k: file.get_tensor(k) for k in file.keys()}, header.get("meta", {})  # noqa: SIM118
+    except (OSError, SafetensorError, ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"cannot read {path}: {_reason(error)}") from None
 
 
@@ -126,7 +130,7 @@ def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw
     folder = _model_folder(source)
     try:
         settings = json.loads(read_text(folder / SETTINGS))
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, RecursionError) as error:
         raise InputError(f"{folder / SETTINGS} is not JSON: {error}") from None
     if not isinstance(settings, dict) or settings.get("format") != "npdraw-model":
         raise InputError(f"{folder / SETTINGS} does not describe an npdraw model")
@@ -179,10 +183,10 @@ def read_config(path: str | Path) -> Config:
     """A config from a YAML file; what the file leaves out keeps its default."""
     try:
         data = yaml.safe_load(read_text(path))
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
     try:
-        return from_dict(Config, data or {})
+        return from_dict(Config, {} if data is None else data)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 

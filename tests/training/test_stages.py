@@ -40,8 +40,11 @@ def prior_weights(folder: Path) -> dict[str, Tensor]:
 # --- stage one ---
 
 
-def test_stage_one_keeps_its_best_validation_epoch(tmp_path: Path) -> None:
-    """A run that overfits ends with the prior of the run that stopped at the best epoch."""
+def test_stage_one_keeps_its_best_validation_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation images unlike the training images, white for black: their loss falls for a few epochs, then rises.
+
+    The run then ends with the prior of the run that stopped at the best epoch.
+    """
 
     def changes(epochs: int) -> tiny.Settings:
         return {
@@ -50,10 +53,12 @@ def test_stage_one_keeps_its_best_validation_epoch(tmp_path: Path) -> None:
             "model_stage": {"epochs": 1},
         }
 
-    tiny.train(tmp_path / "long", changes(20))
+    original = stages._resident
+    monkeypatch.setattr(stages, "_resident", lambda x, model: original(255 - x if len(x) == 8 else x, model))
+    tiny.train(tmp_path / "long", changes(12))
     scores = tiny.losses(tmp_path / "long", "prior", "validation")
-    best = min(range(20), key=scores.__getitem__)
-    assert best < 17 and scores[-1] > scores[best] + 0.2  # it did get worse
+    best = min(range(12), key=scores.__getitem__)
+    assert 0 < best < 9 and scores[-1] > scores[best] + 1
     tiny.train(tmp_path / "short", changes(best + 1))
     assert tiny.losses(tmp_path / "short", "prior", "validation") == scores[: best + 1]
     assert not tiny.differing(prior_weights(tmp_path / "long"), prior_weights(tmp_path / "short"))
@@ -361,10 +366,12 @@ def test_bf16_trains_both_stages(fp32: Path, tmp_path: Path) -> None:
 @pytest.mark.skipif(not shutil.which("g++") and not shutil.which("clang++"), reason="no C++ compiler")
 def test_compiled_trains_both_stages(fp32: Path, tmp_path: Path) -> None:
     from torch._dynamo.utils import counters
+    from torch._inductor import config as inductor
 
     counters.clear()
     folder = tmp_path / "run"
-    tiny.train(folder, {"prior": {"dropout": 0.0}, "compile": True})
+    with inductor.patch({"cpp.simdlen": 1}):  # no vector instructions: less for the C++ compiler to read
+        tiny.train(folder, {"prior": {"dropout": 0.0}, "compile": True})
     assert counters["stats"]["unique_graphs"] >= 2 and counters["inductor"]
     for stage in ("prior", "model"):
         assert tiny.losses(folder, stage) == pytest.approx(tiny.losses(fp32, stage), rel=1e-3)
@@ -375,8 +382,8 @@ def test_compiled_trains_both_stages(fp32: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("stage", ["prior", "model"])
 def test_rate_that_is_far_too_high_is_a_sentence(tmp_path: Path, stage: str) -> None:
     folder = tmp_path / "run"
-    with pytest.raises(TrainingError, match=rf"not finite.*{folder}.*Lower --{stage}-stage\.rate \(now 1e\+30\)"):
-        tiny.train(folder, {f"{stage}_stage": {"rate": 1e30}})
+    with pytest.raises(TrainingError, match=rf"not finite.*{folder}.*Lower --{stage}-stage\.rate \(now 1e\+12\)"):
+        tiny.train(folder, {f"{stage}_stage": {"rate": 1e12}})
     tensors, _, _ = tiny.checkpoint(folder) if (folder / "checkpoints").exists() else ({}, "", 0)
     assert all(bool(torch.isfinite(v).all()) for v in tensors.values())
     assert all(math.isfinite(v) for r in tiny.rows(folder) for v in r.values() if isinstance(v, float))

@@ -1,0 +1,118 @@
+"""Plans: what training or sampling will take (parameters, steps, memory, device), told without doing any of it."""
+
+import os
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.graph import saved_tensors_hooks
+
+from npdraw.bank import PartBank
+from npdraw.config import Config, ModelStage, PriorStage
+from npdraw.data import ImageSet
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.model import NPDraw
+from npdraw.prior import fixed_batch
+
+
+def plan(config: Config, data: ImageSet, device: str) -> list[str]:
+    """What a training run will be. Settings that make no model are refused."""
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    validation = min(config.data.validation, len(data.train) // 10 or 1)
+    count = len(data.train) - validation
+    stages: list[PriorStage | ModelStage] = [config.prior_stage, config.model_stage]
+    batches = [max(1, min(stage.batch, count) // world) for stage in stages]
+    try:
+        with torch.device("meta"):  # tensors have sizes there, and no memory
+            model, kept = _measure(config, *batches)
+    except (RuntimeError, ValueError, ArithmeticError) as error:  # sizes that torch cannot make a net of
+        reason = str(error).partition("\n")[0]
+        raise InputError(f"these settings make no model: {reason}") from None
+    k, grid = config.bank.part_size, model.grid
+    own = _count(model.posterior) + _count(model.decoder)
+    sizes = [_count(model.prior), _count(model) if config.model_stage.joint else own]
+    weights = _count(model) * 4
+    pixels = data.train.numel() + len(data.train) * grid.cells * 17  # and parses: two int64 and a bool a step
+    lines = [
+        f"model: {parameters(model)}; T = {grid.cells} steps ({grid.rows} x {grid.columns} cells of {k} x {k}), "
+        f"{config.bank.parts} parts, canvas {grid.width} x {grid.height}",
+        f"data: {count:,} images to train on, {validation:,} to validate on, from {data.name}",
+    ]
+    for name, stage, b, size, act in zip(("prior", "model"), stages, batches, sizes, kept):
+        n = stage.epochs * (count // (b * world))
+        total = weights + 3 * 4 * size + act + pixels  # gradients and two moments of what is trained
+        lines.append(
+            f"stage {name}: {n:,} steps ({stage.epochs:,} epochs, batch {b * world}); memory about {_mega(total)}: "
+            f"weights {_mega(weights)}, gradients and optimizer {_mega(12 * size)}, activations {_mega(act)}, "
+            f"data {_mega(pixels)}"
+        )
+    lines.append(f"device: {device}" + (f", {world} processes (memory is for each)" if world > 1 else ""))
+    return lines
+
+
+def sampling_plan(model: NPDraw, count: int, device: str) -> list[str]:
+    """What it will take to draw so many samples."""
+    c, batch = model.config, fixed_batch(model.device)
+    folded = c.prior.heads * c.prior.head_dim > c.prior.width
+    entry = c.prior.width if folded else 2 * c.prior.heads * c.prior.head_dim
+    cache = 4 * batch * model.grid.cells * c.prior.depth * entry
+    pictures = count * c.data.channels * c.data.height * c.data.width
+    weights = 4 * _count(model)
+    total = weights + cache + pictures
+    return [
+        f"model: {parameters(model)}; T = {model.grid.cells} steps",
+        f"{-(-count // batch):,} times a batch of {batch}; memory about {_mega(total)}: weights {_mega(weights)}, "
+        f"cache {_mega(cache)}, pictures {_mega(pictures)}",
+        f"device: {device}",
+    ]
+
+
+def parameters(model: NPDraw) -> str:
+    """How many parameters a model has, whole and by part."""
+    parts = {"prior": model.prior, "posterior": model.posterior, "decoder": model.decoder}
+    return f"{_count(model):,} parameters ({', '.join(f'{n} {_count(m):,}' for n, m in parts.items())})"
+
+
+def _measure(config: Config, prior_batch: int, model_batch: int) -> tuple[NPDraw, tuple[int, int]]:
+    """The model, and what a step of either stage keeps for its backward pass."""
+    k, d = config.bank.part_size, config.data
+    model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, d.channels, k, k)))
+    steps = model.grid.cells
+
+    def drawing(b: int) -> Drawing:
+        return Drawing(*(torch.zeros(b, steps, dtype=torch.int64) for _ in range(3)))
+
+    def model_loss() -> Any:
+        b = model_batch
+        noise = torch.zeros(b, steps, sum(model.posterior.outputs))
+        images, parsed = torch.zeros(b, d.channels, d.height, d.width), torch.zeros(b, dtype=torch.bool)
+        return model.training_loss(images, drawing(b), noise, torch.ones(()), parsed, 1.0)
+
+    prior_kept = activations(lambda: model.prior.terms(drawing(prior_batch)))
+    model.prior.requires_grad_(config.model_stage.joint)
+    return model, (prior_kept, activations(model_loss))
+
+
+def activations(compute: Callable[[], Any]) -> int:
+    """Bytes that autograd keeps for the backward pass, counted without making them."""
+    kept: dict[int, Any] = {}  # storages by address, held so that no address is used twice
+
+    def keep(x: Tensor) -> Tensor:
+        storage = x.untyped_storage()
+        kept[storage._cdata] = storage
+        return x
+
+    with saved_tensors_hooks(keep, lambda x: x):
+        result = compute()
+    del result
+    return sum(storage.nbytes() for storage in kept.values())
+
+
+def _count(module: nn.Module) -> int:
+    return sum(p.numel() for p in module.parameters())
+
+
+def _mega(size: float) -> str:
+    return f"{size / 2**30:.1f} GiB" if size >= 2**30 else f"{size / 2**20:.1f} MiB"

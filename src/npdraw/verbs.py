@@ -1,0 +1,439 @@
+"""The verbs of the command line: one dataclass each, thin over the library.
+
+Its fields are the options, its docstring is the help, whose first line stands in the list of verbs. What needs torch is
+imported inside `run`, so that help is quick.
+"""
+
+import dataclasses
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+
+from tyro.conf import FlagCreatePairsOff, Positional, arg
+
+from npdraw.config import BankConfig, Config, to_dict
+from npdraw.errors import InputError
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from npdraw.drawing import Drawing
+    from npdraw.model import NPDraw
+
+Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], arg(help="Where to compute.")]
+Flag = FlagCreatePairsOff[bool]
+DryRun = Annotated[Flag, arg(help="Print the plan (parameters, steps, memory, device) and write nothing.")]
+Model = Annotated[Positional[str], arg(metavar="MODEL", help="Run, saved model or shipped model.")]
+Source = Annotated[Positional[str], arg(metavar="IMAGES", help="Picture, folder, .npz or `digits`.")]
+CHUNK = 1024  # pictures at a time, and in one grid at most
+IN_ANIMATION, IN_PAIRS = 64, 20  # pictures shown in one file, at most
+
+
+class Verb(Protocol):
+    """What `main` needs of a verb: a dataclass that can be run."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def run(self) -> None: ...
+
+
+@dataclass
+class Demo:
+    """Train on the embedded digits, draw 64 new ones and have them judged, in about three minutes.
+
+    A finished demo is not trained again.
+
+    Example: npdraw demo --out demo
+    """
+
+    out: Path = Path("demo")
+    """Folder for the run and the pictures."""
+    device: Device = "auto"
+
+    def run(self) -> None:
+        from npdraw import inputs
+        from npdraw.demo import demo
+
+        device = inputs.pick_device(self.device)
+        inputs.check_folder(self.out)
+        demo(self.out, device, say=say)
+
+
+@dataclass
+class Bank:
+    """Learn a bank of parts from images by k-medoids, and save it with a picture of it.
+
+    Example: npdraw bank digits --out bank.safetensors --part-size 5 --parts 50
+    """
+
+    source: Annotated[Positional[str], arg(metavar="SOURCE")]
+    """`digits`, a folder of images or an .npz."""
+    out: Path
+    """File for the bank (.safetensors); its picture lies beside it (.png)."""
+    part_size: int = 5
+    """K: a part is K x K pixels of the canvas."""
+    parts: int = 50
+    """M: how many parts."""
+    patches: int = 5000
+    """Random patches that k-medoids chooses from."""
+    seed: int = 0
+    """The same seed gives the same bank."""
+    canvas: int | None = None
+    """Longer side of the canvas: larger images are averaged by area first."""
+
+    def run(self) -> None:
+        if self.out.is_dir():
+            raise InputError(f"{self.out} is a folder; choose a file name for --out")
+        if self.out.suffix != ".safetensors":
+            raise InputError(f"--out {self.out} should end in .safetensors")
+        from npdraw import inputs, show, store
+        from npdraw.data import load
+        from npdraw.training.stages import build_bank
+
+        inputs.check_folder(self.out.absolute().parent)
+        if self.parts < 1 or self.patches < 1:
+            raise InputError("--parts and --patches must be at least 1")
+        images = load(self.source).train
+        config, grid = inputs.lay_out(images, BankConfig(self.part_size, self.parts, self.patches), self.canvas)
+        bank = build_bank(dataclasses.replace(config, seed=self.seed), images, grid)
+        store.save_bank(bank, self.out)
+        picture = show.save_picture(show.bank_picture(bank.parts), self.out.with_suffix(".png"))
+        say(f"{bank.extra_repr()}, from {len(images):,} images: {self.out}, {picture}")
+
+
+@dataclass
+class Parse:
+    """Parse images into drawings with the parts of a bank or model (Alg. 1): drawings.json, parses.png, PSNR.
+
+    Example: npdraw parse bank.safetensors digits --out parses
+    """
+
+    bank: Annotated[Positional[str], arg(metavar="BANK_OR_MODEL")]
+    """A bank (.safetensors), run, saved model or shipped model."""
+    images: Source
+    out: Path
+    """Folder for what is written."""
+    count: int | None = None
+    """Parse only the first so many images."""
+    canvas: int | None = None
+    """For a bank: longer side of the canvas, as the bank was built with."""
+    device: Device = "auto"
+
+    def run(self) -> None:
+        from npdraw import inputs, parsing, show, store
+        from npdraw.canvas import render
+        from npdraw.drawing import Drawing
+
+        device = inputs.pick_device(self.device)
+        inputs.check_folder(self.out)
+        if Path(self.bank).is_file() or self.bank.endswith(".safetensors"):
+            bank = store.load_bank(self.bank).to(device)
+            images = inputs.read_images(self.images, bank.channels, None, self.count)
+            _, grid = inputs.lay_out(images, BankConfig(bank.part_size), self.canvas)
+        else:
+            if self.canvas is not None:
+                raise InputError("--canvas goes with a bank; a model knows its canvas")
+            model = store.load_model(self.bank, device)
+            bank, grid = model.bank, model.grid
+            images = inputs.read_images(self.images, bank.channels, model.decoder.size, self.count)
+        drawings, squared, ratios = [], 0.0, 0.0
+        for x in images.split(CHUNK):
+            small = grid.shrink(x.to(device).float() / 255)
+            drawings.append(parsing.parse(small, bank.parts, grid))
+            whole, each = parsing.psnr(small, render(drawings[-1], bank.parts, grid))
+            squared, ratios = squared + len(x) * 10 ** (-whole / 10), ratios + len(x) * each
+        drawing = Drawing.cat(drawings)
+        whole = -10 * math.log10(squared / len(images)) if squared else math.inf
+        store.save_drawing(drawing, self.out / "drawings.json")
+        few = images[:IN_PAIRS].to(device).float() / 255
+        rows = {"image": grid.shrink(few), "canvas": render(drawing[:IN_PAIRS], bank.parts, grid)}
+        picture = show.save_picture(show.pairs(rows), self.out / "parses.png")
+        drawn = float(drawing.whether.double().sum(1).mean())
+        say(f"{_many(len(images), 'image')} parsed: {drawn:.1f} of {grid.cells} steps drawn on average")
+        say(_psnr(whole, ratios / len(images)))
+        _say_written(self.out / "drawings.json", picture)
+
+
+@dataclass
+class Train:
+    """Train a model on a preset's data, a YAML file's, a folder of images or an .npz; or go on with such a run.
+
+    Any field of the config can be overridden. For a folder or an .npz a config is derived from the images and printed.
+
+    Examples: npdraw train digits | npdraw train mnist --data.source mnist.npz --prior.depth 4 --bank.parts 100 |
+    npdraw train my-pictures/ --out runs/mine --dry-run
+    """
+
+    target: Annotated[Positional[str], arg(metavar="TARGET")]
+    """Preset, YAML file, folder of images, .npz, or a run to go on with."""
+    config: Annotated[Config, arg(name="")]
+    out: Path | None = None
+    """The run's directory; runs/NAME by default."""
+    device: Device = "auto"
+    dry_run: DryRun = False
+    quiet: Flag = False
+    """Print nothing but errors."""
+
+    def run(self) -> None:
+        from npdraw import derive, inputs
+        from npdraw.data import load
+        from npdraw.plan import plan
+        from npdraw.training import train
+        from npdraw.training.run import Run
+
+        config, out = self.config, self.out or derive.default_out(self.target)
+        if not config.data.source:
+            raise InputError(
+                f"{self.target} needs its images: give --data.source FILE.npz (with uint8 train_images, optionally "
+                "test_images) or --data.source FOLDER"
+            )
+        device = inputs.pick_device(self.device)
+        inputs.check_folder(out)
+        data = load(config.data.source)
+        found, wanted = ((x.channels, x.height, x.width) for x in (data, config.data))
+        if found != wanted:
+            raise InputError(
+                f"{data.name} holds images of {inputs.kind(*found)}, the config is for {inputs.kind(*wanted)}; give "
+                f"--data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}, or other images"
+            )
+        source = Path(config.data.source).expanduser()
+        if config.data.source != "digits" and source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+            raise InputError(f"the run in {out} would lie among the images of {source}; choose another --out")
+        Run.open(out, config, writes=False)
+        if derive.derives(self.target):
+            found_in = f"{len(data.train):,} images of {inputs.kind(*found)} in {data.name}"
+            say(f"derived from {found_in}:\n{_yaml(config)}", self.quiet)
+        lines = plan(config, data, device)  # builds the nets without memory: what cannot be built is refused here
+        if self.dry_run:
+            say("\n".join([*lines, f"run: would be written to {out}"]))
+            return
+        say(lines[0], self.quiet)
+        train(config, data, out, device, self.quiet)
+        drawn_with = f"draw with: npdraw sample {out} --out samples"
+        say(f"trained: {out} (pictures in {out / 'pictures'}); {drawn_with}", self.quiet)
+
+
+@dataclass
+class Sample:
+    """Draw new images; a seed always gives the same one, in any company.
+
+    Example: npdraw sample runs/digits --out samples --seeds 0-63 --png --animate
+    """
+
+    model: Model
+    out: Path
+    """Folder for what is written: grid.png, and what is asked for below."""
+    seeds: str = "0-63"
+    """Which to draw: 5, or 0-63, or 1,4,9-12."""
+    temperature: float | None = None
+    """Below 1 likelier drawings, 0 the likeliest choices; the model's own by default."""
+    top_k: int | None = None
+    """Choose among the K likeliest parts and places only."""
+    top_p: float | None = None
+    """Choose among the likeliest parts and places that have this mass together."""
+    prefix: Path | None = None
+    """Drawings (JSON) to continue: one for all, or one a seed."""
+    prefix_steps: int | None = None
+    """Take only the first so many steps of the prefix."""
+    png: Flag = False
+    """Write every image as seed-00000.png."""
+    npz: Flag = False
+    """Write samples.npz: uint8 `images` (N, H, W) or (N, H, W, 3), and `seeds`."""
+    json: Flag = False
+    """Write drawings.json."""
+    animate: Flag = False
+    """Write animation.gif and animation.mp4: every step, the newest part outlined."""
+    device: Device = "auto"
+    dry_run: DryRun = False
+
+    def run(self) -> None:
+        import numpy as np
+        from PIL import Image
+
+        from npdraw import inputs, show, store
+        from npdraw.drawing import Drawing
+        from npdraw.plan import sampling_plan
+
+        seeds, device = inputs.parse_seeds(self.seeds), inputs.pick_device(self.device)
+        inputs.check_folder(self.out)
+        model = store.load_model(self.model, device)
+        prefix = None if self.prefix is None else inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
+        heat = model.config.temperature if self.temperature is None else self.temperature
+        title = f"{_many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
+        title += "".join(f", {n} {v:g}" for n, v in (("top-k", self.top_k), ("top-p", self.top_p)) if v is not None)
+        options: dict[str, Any] = {"temperature": heat, "top_k": self.top_k, "top_p": self.top_p}
+        model.prior.sample(0, **options)  # wrong options are refused before anything is made
+        if self.dry_run:
+            say("\n".join([title, *sampling_plan(model, len(seeds), device)]))
+            return
+        images, drawings = [], []
+        for i in range(0, len(seeds), CHUNK):
+            begun = prefix if prefix is None or len(prefix) == 1 else prefix[i : i + CHUNK]
+            drawn = model.sample(seed=seeds[i : i + CHUNK], prefix=begun, **options)
+            images.append(show.to_uint8(drawn.images))
+            drawings.append(drawn.drawing.to("cpu"))
+            if i == 0:
+                shown = drawn.images
+        pixels, drawing = np.concatenate(images), Drawing.cat(drawings)
+        written = [show.save_picture(show.grid(shown), self.out / "grid.png")]
+        if self.png:
+            for seed, picture in dict(zip(seeds, pixels)).items():
+                show.save_picture(Image.fromarray(picture), self.out / f"seed-{seed:05d}.png")
+            written.append(self.out / "seed-*.png")
+        if self.npz:
+            with store.replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:
+                np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
+            written.append(self.out / "samples.npz")
+        if self.json:
+            store.save_drawing(drawing, self.out / "drawings.json")
+            written.append(self.out / "drawings.json")
+        if self.animate:
+            written += _animation(model, drawing[:IN_ANIMATION], shown[:IN_ANIMATION], self.out / "animation")
+        say(title)
+        _say_written(*written)
+        if len(seeds) > CHUNK:
+            say(f"grid.png shows the first {CHUNK:,}")
+
+
+@dataclass
+class Reconstruct:
+    """Show images beside their parse, the posterior's canvas and the reconstruction from it.
+
+    Example: npdraw reconstruct runs/digits digits --out reconstructions
+    """
+
+    model: Model
+    images: Source
+    out: Path
+    """Folder for reconstructions.png and drawings.json (the posterior's)."""
+    count: int = 20
+    """How many images, the first ones."""
+    device: Device = "auto"
+
+    def run(self) -> None:
+        from npdraw import inputs, show, store
+        from npdraw.parsing import psnr
+
+        device = inputs.pick_device(self.device)
+        inputs.check_folder(self.out)
+        model = store.load_model(self.model, device)
+        pixels = inputs.read_images(self.images, model.config.data.channels, model.decoder.size, self.count)
+        images = pixels.to(device).float() / 255
+        drawing = model.encode(images)
+        rebuilt = model.decode(drawing)
+        rows = {"image": images, "parse": model.render(model.parse(images)), "canvas": model.render(drawing)}
+        store.save_drawing(drawing, self.out / "drawings.json")
+        picture = show.save_picture(show.pairs({**rows, "reconstruction": rebuilt}), self.out / "reconstructions.png")
+        say(f"{_many(len(images), 'image')} rebuilt through the posterior: {_psnr(*psnr(images, rebuilt))}")
+        _say_written(picture, self.out / "drawings.json")
+
+
+@dataclass
+class Animate:
+    """Show how a drawing (JSON) or the drawing of an image comes about, step by step, as GIF and MP4.
+
+    Example: npdraw animate runs/digits samples/drawings.json --out film
+    """
+
+    model: Model
+    what: Annotated[Positional[Path], arg(metavar="DRAWING_OR_IMAGE")]
+    """Drawings as JSON, or a picture, which the posterior draws."""
+    out: Path
+    """Name of the files without ending: OUT.gif and OUT.mp4."""
+    device: Device = "auto"
+
+    def run(self) -> None:
+        if not self.out.name:
+            raise InputError("--out needs a file name")
+        from npdraw import inputs, store
+        from npdraw.data.folder import read_image
+
+        device = inputs.pick_device(self.device)
+        inputs.check_folder(self.out.absolute().parent)
+        model = store.load_model(self.model, device)
+        if self.what.suffix.lower() == ".json":
+            drawing = store.load_drawing(self.what).check(len(model.bank), model.grid.cells)
+            if not len(drawing):
+                raise InputError(f"{self.what} holds no drawing")
+        else:
+            drawing = model.encode(read_image(self.what, model.config.data.channels, *model.decoder.size))
+        drawing = drawing[:IN_ANIMATION]
+        _say_written(*_animation(model, drawing, model.decode(drawing), self.out))
+
+
+@dataclass
+class Info:
+    """Say what is installed, which presets and models there are, or what a model is made of.
+
+    Example: npdraw info runs/digits
+    """
+
+    model: Annotated[Positional[str | None], arg(metavar="MODEL")] = None
+    """Run, saved model or shipped model."""
+
+    def run(self) -> None:
+        import torch
+
+        from npdraw import __version__, inputs, store
+        from npdraw.canvas import Grid
+        from npdraw.plan import parameters
+
+        if self.model is not None:
+            model = store.load_model(self.model)
+            say(f"{self.model}: T = {model.grid.cells} steps, bank: {model.bank.extra_repr()}")
+            say(f"parameters: {parameters(model)}")
+            say(_yaml(model.config))
+            return
+        device = inputs.pick_device("auto")
+        name = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
+        say(f"npdraw {__version__}, torch {torch.__version__}, device {device} ({name})")
+        say("presets:")
+        for preset, path in store.presets().items():
+            c = store.read_config(path)
+            size = f"{c.data.width} x {c.data.height} {'colour' if c.data.channels == 3 else 'grey'}"
+            grid = Grid(*c.canvas_size, c.bank.part_size)
+            say(f"  {preset:10} {size}, K = {c.bank.part_size}, M = {c.bank.parts}, T = {grid.cells}")
+        say(f"shipped models: {', '.join(store.shipped_models()) or 'none'}")
+
+
+_ALL: tuple[type[Verb], ...] = (Demo, Bank, Parse, Train, Sample, Reconstruct, Animate, Info)
+VERBS = {verb.__name__.lower(): verb for verb in _ALL}
+
+
+# --- what verbs say and show ---
+
+
+def say(text: str, quiet: bool = False) -> None:
+    """A line for the person; of several processes the first alone speaks."""
+    if not quiet and os.environ.get("RANK", "0") == "0":
+        print(text, flush=True)
+
+
+def _say_written(*files: Path) -> None:
+    say(f"written: {', '.join(map(str, files))}")
+
+
+def _psnr(whole: float, each: float) -> str:
+    return f"PSNR {whole:.2f} dB over the whole set, {each:.2f} dB as the mean of the images"
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def _yaml(config: Config) -> str:
+    """A config as the presets are written: one line a group."""
+    import yaml
+
+    return yaml.safe_dump(to_dict(config), sort_keys=False, default_flow_style=None, width=118).rstrip()
+
+
+def _animation(model: "NPDraw", drawing: "Drawing", images: "Tensor", stem: Path) -> list[Path]:
+    from npdraw import show
+    from npdraw.canvas import render_steps
+
+    drawing = drawing.to(model.device)
+    steps = render_steps(drawing, model.bank.parts, model.grid)
+    return show.save_animation(show.animation_frames(*steps, drawing.whether, images), stem)
