@@ -16,9 +16,11 @@ from PIL import Image
 
 from npdraw import store
 from npdraw.canvas import Grid
-from npdraw.cli import VERBS, main, parse_seeds
+from npdraw.cli import main
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.inputs import parse_seeds
+from npdraw.verbs import VERBS
 
 SIDE, COUNT = 12, 60
 TINY = [
@@ -156,15 +158,16 @@ def test_dry_run_tells_the_plan_and_writes_nothing(
 def test_plan_counts_what_autograd_keeps(home: Path) -> None:
     """Twice the batch keeps about twice as much, and a deeper prior more."""
     from npdraw.bank import PartBank
-    from npdraw.cli import _activations, _base
+    from npdraw.derive import base
     from npdraw.model import NPDraw
+    from npdraw.plan import activations
 
-    config = _base("digits")
+    config = base("digits")
     model = NPDraw(config, PartBank(torch.rand(50, 1, 5, 5)))
 
     def kept(batch: int) -> int:
         zeros = torch.zeros(batch, 36, dtype=torch.int64)
-        return _activations(lambda: model.prior.terms(Drawing(zeros, zeros, zeros)))
+        return activations(lambda: model.prior.terms(Drawing(zeros, zeros, zeros)))
 
     one, two, four = kept(1), kept(2), kept(4)
     assert two > one and abs((four - two) - 2 * (two - one)) < 0.02 * four
@@ -344,6 +347,15 @@ WRONG = {
     "no number": ("train {home}/bars.npz --prior.depth x --out {out}", "--prior.depth"),
     "no choice": ("train {home}/bars.npz --prior.stem cell --out {out}", "stem"),
     "out of range": ("train {home}/bars.npz --prior.depth 0 --out {out}", "prior.depth"),
+    "share over no epoch": ("train {home}/bars.npz --model-stage.parsed-epochs 0 --out {out}", "parsed-epochs"),
+    "negative rate": ("train {home}/bars.npz --prior-stage.rate -1 --out {out}", "prior-stage.rate"),
+    "rate that is no number": ("train {home}/bars.npz --prior-stage.rate nan --out {out}", "prior-stage.rate"),
+    "stem without channels": ("train {home}/bars.npz --prior.stem-channels 0 --out {out}", "prior.stem-channels"),
+    "negative temperature of a run": ("train {home}/bars.npz --temperature -1 --out {out}", "temperature"),
+    "temperature of a run that is no number": ("train {home}/bars.npz --temperature nan --out {out}", "temperature"),
+    "average that grows": ("train {home}/bars.npz --model-stage.ema 2 --out {out}", "model-stage.ema"),
+    "negative epochs": ("train {home}/bars.npz --prior-stage.epochs -1 --out {out}", "prior-stage.epochs"),
+    "negative seed": ("train {home}/bars.npz --seed -1 --out {out}", "seed must be"),
     "run among the images": ("train {home}/pictures --out {home}/pictures/run", "--out"),
     "out is a file": ("train {home}/bars.npz --out text.txt", "is a file"),
     "out below a file": ("sample {home}/run --out text.txt/below", "text.txt"),
@@ -355,6 +367,7 @@ WRONG = {
     "no such device": ("sample {home}/run --device tpu --out {out}", "tpu"),
     "seeds backwards": ("sample {home}/run --seeds 5-1 --out {out}", "5-1"),
     "negative temperature": ("sample {home}/run --temperature -1 --out {out}", "temperature"),
+    "temperature that is no number": ("sample {home}/run --temperature nan --out {out}", "temperature"),
     "top-p above one": ("sample {home}/run --top-p 1.5 --out {out}", "top_p"),
     "prefix of another kind": ("sample {home}/run --prefix no.json --out {out}", "no.json"),
     "prefix with wrong indices": ("sample {home}/run --prefix wrong.json --out {out}", "what is 999"),

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from npdraw import store
+from npdraw.bank import PartBank
 from npdraw.canvas import Grid
 from npdraw.config import Config
 from npdraw.data import ImageSet
@@ -96,7 +97,7 @@ def test_sizes(name: str) -> None:
 
 def test_mnist_prior_has_the_released_codes_size() -> None:
     """About 4.5 million weights."""
-    bank = stages.PartBank(torch.rand(50, 1, 5, 5))
+    bank = PartBank(torch.rand(50, 1, 5, 5))
     count = sum(p.numel() for p in NPDraw(preset("mnist"), bank).prior.parameters())
     assert 4.2e6 < count < 4.8e6
 

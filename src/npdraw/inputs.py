@@ -21,6 +21,13 @@ from npdraw.model import NPDraw
 MOST_SEEDS = 1_000_000
 
 
+def prepare(device: str, out: Path) -> str:
+    """The device by name, where both it and the folder for what is written can be used."""
+    name = pick_device(device)
+    check_folder(out)
+    return name
+
+
 def pick_device(name: str) -> str:
     """The device by name; one that is not there is refused."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}

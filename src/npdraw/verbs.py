@@ -56,9 +56,7 @@ class Demo:
         from npdraw import inputs
         from npdraw.demo import demo
 
-        device = inputs.pick_device(self.device)
-        inputs.check_folder(self.out)
-        demo(self.out, device, say=say)
+        demo(self.out, inputs.prepare(self.device, self.out), say=say)
 
 
 @dataclass
@@ -126,8 +124,7 @@ class Parse:
         from npdraw.canvas import render
         from npdraw.drawing import Drawing
 
-        device = inputs.pick_device(self.device)
-        inputs.check_folder(self.out)
+        device = inputs.prepare(self.device, self.out)
         if Path(self.bank).is_file() or self.bank.endswith(".safetensors"):
             bank = store.load_bank(self.bank).to(device)
             images = inputs.read_images(self.images, bank.channels, None, self.count)
@@ -147,8 +144,8 @@ class Parse:
         drawing = Drawing.cat(drawings)
         whole = -10 * math.log10(squared / len(images)) if squared else math.inf
         store.save_drawing(drawing, self.out / "drawings.json")
-        few = images[:IN_PAIRS].to(device).float() / 255
-        rows = {"image": grid.shrink(few), "canvas": render(drawing[:IN_PAIRS], bank.parts, grid)}
+        few = grid.shrink(images[:IN_PAIRS].to(device).float() / 255)
+        rows = {"image": few, "canvas": render(drawing[:IN_PAIRS], bank.parts, grid)}
         picture = show.save_picture(show.pairs(rows), self.out / "parses.png")
         drawn = float(drawing.whether.double().sum(1).mean())
         say(f"{_many(len(images), 'image')} parsed: {drawn:.1f} of {grid.cells} steps drawn on average")
@@ -189,8 +186,7 @@ class Train:
                 f"{self.target} needs its images: give --data.source FILE.npz (with uint8 train_images, optionally "
                 "test_images) or --data.source FOLDER"
             )
-        device = inputs.pick_device(self.device)
-        inputs.check_folder(out)
+        device = inputs.prepare(self.device, out)
         data = load(config.data.source)
         found, wanted = ((x.channels, x.height, x.width) for x in (data, config.data))
         if found != wanted:
@@ -256,8 +252,7 @@ class Sample:
         from npdraw.drawing import Drawing
         from npdraw.plan import sampling_plan
 
-        seeds, device = inputs.parse_seeds(self.seeds), inputs.pick_device(self.device)
-        inputs.check_folder(self.out)
+        seeds, device = inputs.parse_seeds(self.seeds), inputs.prepare(self.device, self.out)
         model = store.load_model(self.model, device)
         prefix = None if self.prefix is None else inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
         heat = model.config.temperature if self.temperature is None else self.temperature
@@ -316,8 +311,7 @@ class Reconstruct:
         from npdraw import inputs, show, store
         from npdraw.parsing import psnr
 
-        device = inputs.pick_device(self.device)
-        inputs.check_folder(self.out)
+        device = inputs.prepare(self.device, self.out)
         model = store.load_model(self.model, device)
         pixels = inputs.read_images(self.images, model.config.data.channels, model.decoder.size, self.count)
         images = pixels.to(device).float() / 255
@@ -350,8 +344,7 @@ class Animate:
         from npdraw import inputs, store
         from npdraw.data.folder import read_image
 
-        device = inputs.pick_device(self.device)
-        inputs.check_folder(self.out.absolute().parent)
+        device = inputs.prepare(self.device, self.out.absolute().parent)
         model = store.load_model(self.model, device)
         if self.what.suffix.lower() == ".json":
             drawing = store.load_drawing(self.what).check(len(model.bank), model.grid.cells)
@@ -393,16 +386,13 @@ class Info:
         for preset, path in store.presets().items():
             c = store.read_config(path)
             size = f"{c.data.width} x {c.data.height} {'colour' if c.data.channels == 3 else 'grey'}"
-            grid = Grid(*c.canvas_size, c.bank.part_size)
-            say(f"  {preset:10} {size}, K = {c.bank.part_size}, M = {c.bank.parts}, T = {grid.cells}")
+            cells = Grid(*c.canvas_size, c.bank.part_size).cells
+            say(f"  {preset:10} {size}, K = {c.bank.part_size}, M = {c.bank.parts}, T = {cells}")
         say(f"shipped models: {', '.join(store.shipped_models()) or 'none'}")
 
 
-_ALL: tuple[type[Verb], ...] = (Demo, Bank, Parse, Train, Sample, Reconstruct, Animate, Info)
-VERBS = {verb.__name__.lower(): verb for verb in _ALL}
-
-
-# --- what verbs say and show ---
+ALL: tuple[type[Verb], ...] = (Demo, Bank, Parse, Train, Sample, Reconstruct, Animate, Info)
+VERBS = {verb.__name__.lower(): verb for verb in ALL}
 
 
 def say(text: str, quiet: bool = False) -> None:

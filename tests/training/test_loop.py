@@ -214,7 +214,12 @@ def test_stage_is_scored_and_left_with_its_averaged_weights(start: Callable[...,
     scored: list[float] = []
     objective, ema = Toy(), 0.8
     stage = stage_of(objective, epochs=3, batch=20, ema=ema)
-    stage.after_epoch = lambda epoch, step: scored.append(objective.weight.item()) or {}
+
+    def after_epoch(epoch: int, step: int) -> dict[str, float]:
+        scored.append(objective.weight.item())
+        return {}
+
+    stage.after_epoch = after_epoch
     toy_fit(start(), stage)
 
     weight = nn.Parameter(torch.zeros(()))

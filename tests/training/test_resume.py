@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import torch
 
+from npdraw import store
 from npdraw.store import replacing, write_tensors
-from npdraw.training import loop, run, stages
+from npdraw.training import loop, stages
 from training import tiny
 
 torch.set_num_threads(1)
@@ -149,14 +150,17 @@ def test_interrupted_by_a_person_within_a_step(whole: Path, tmp_path: Path, monk
     assert not tiny.differing(tiny.weights(tmp_path / "run"), tiny.weights(whole))
 
 
-def test_killed_while_the_run_was_being_started(whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("failing", ["write_config", "save_bank"])
+def test_killed_while_the_run_was_being_started(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, failing: str
+) -> None:
     """Between bank and config the folder is not empty and no run yet; the same command must take it up all the same."""
 
     def killed(*_: Any) -> None:
         raise Stop
 
     with monkeypatch.context() as patch, pytest.raises(Stop):
-        patch.setattr(run.store, "write_config", killed)
+        patch.setattr(store, failing, killed)
         tiny.train(tmp_path / "run", CHANGES)
     tiny.train(tmp_path / "run", CHANGES)
     assert not tiny.differing(tiny.weights(tmp_path / "run"), tiny.weights(whole))

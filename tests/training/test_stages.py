@@ -16,8 +16,9 @@ from npdraw.config import Config, from_dict
 from npdraw.data import ImageSet, load, split
 from npdraw.drawing import Drawing
 from npdraw.errors import TrainingError
+from npdraw.likelihoods import Likelihood
 from npdraw.model import Loss, NPDraw
-from npdraw.training import stages
+from npdraw.training import loop, stages
 from npdraw.training.loop import order
 from npdraw.training.stages import Images, agreement, binarise, calibrate
 from training import tiny
@@ -68,7 +69,7 @@ def test_best_epoch_survives_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     """The best epoch lies before the checkpoint that the run goes on from; later epochs are all worse."""
     values = iter([3.0, 1.0, 2.0, 2.0])
     kept: list[dict[str, Tensor]] = []
-    original = stages.fit
+    original = loop.fit
 
     def scored(fabric: Any, run: Any, stage: Any, count: int, progress: Any) -> None:
         """Put invented validation losses in the place of the real ones."""
@@ -102,8 +103,13 @@ def test_validation_images_are_not_trained_on(tmp_path: Path, monkeypatch: pytes
     """Bank, both stages and BatchNorm's statistics see the training images alone."""
     seen: list[Tensor] = []
     resident, build = stages._resident, stages.build_bank
-    monkeypatch.setattr(stages, "_resident", lambda x, model: seen.append(x) or resident(x, model))
-    monkeypatch.setattr(stages, "build_bank", lambda c, x, grid: seen.append(x) or build(c, x, grid))
+
+    def noted(images: Tensor) -> Tensor:
+        seen.append(images)
+        return images
+
+    monkeypatch.setattr(stages, "_resident", lambda x, model: resident(noted(x), model))
+    monkeypatch.setattr(stages, "build_bank", lambda c, x, grid: build(c, noted(x), grid))
     tiny.train(tmp_path / "run")
     parts = split(tiny.data().train, None, 8, 0)
     assert [torch.equal(x, y) for x, y in zip(seen, (parts.train, parts.train, parts.validation))] == [True] * 3
@@ -116,7 +122,7 @@ class Step:
     """What one call of the training loss was given, and what came out."""
 
     def __init__(
-        self, images: Tensor, parses: Drawing, noise: Tensor, heat: Tensor, parsed: Tensor, weight: float, loss: Loss
+        self, loss: Loss, images: Tensor, parses: Drawing, noise: Tensor, heat: Tensor, parsed: Tensor, weight: float
     ):
         self.images, self.parses, self.noise, self.heat = images, parses, noise, float(heat)
         self.parsed, self.weight, self.loss = parsed, weight, loss
@@ -130,7 +136,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Step]]:
 
     def noting(self: NPDraw, *arguments: Any) -> Loss:
         loss = original(self, *arguments)
-        noted.append(Step(*arguments, loss))
+        noted.append(Step(loss, *arguments))
         return loss
 
     monkeypatch.setattr(NPDraw, "training_loss", noting)
@@ -188,7 +194,12 @@ def test_parsed_canvases_and_temperature_follow_their_schedules(tmp_path: Path, 
 def test_where_a_canvas_is_parsed_the_decoder_sees_the_parse(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     canvases: list[Tensor] = []
     original = NPDraw.likelihood
-    monkeypatch.setattr(NPDraw, "likelihood", lambda self, c: canvases.append(c.detach()) or original(self, c))
+
+    def noting(self: NPDraw, canvas: Tensor) -> Likelihood:
+        canvases.append(canvas.detach())
+        return original(self, canvas)
+
+    monkeypatch.setattr(NPDraw, "likelihood", noting)
     model = untrained(tiny.config(), tiny.strokes(20)).train()
     images = tiny.strokes(20).float() / 255
     parses, parsed = model.parse(images), torch.arange(20) % 2 == 0
@@ -274,7 +285,7 @@ def by_hand(layers: list[nn.Module], x: Tensor) -> list[tuple[Tensor, Tensor]]:
         elif isinstance(layer, nn.Conv2d):
             x = nn.functional.conv2d(x, layer.weight.double(), None, layer.stride, layer.padding)
         elif isinstance(layer, nn.ConvTranspose2d):
-            x = nn.functional.conv_transpose2d(x, layer.weight.double(), None, layer.stride, layer.padding)
+            x = nn.functional.conv_transpose2d(x, layer.weight.double(), None, 2, 1)
         else:
             assert isinstance(layer, nn.ReLU)
             x = x.relu()

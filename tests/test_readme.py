@@ -1,0 +1,21 @@
+"""The README's Python snippets run as they stand."""
+
+import re
+from pathlib import Path
+
+import pytest
+import torch
+
+README = Path(__file__).parents[1] / "README.md"
+SNIPPETS = re.findall(r"```python\n(.*?)```", README.read_text(encoding="utf-8"), flags=re.S)
+
+
+def test_there_are_snippets() -> None:
+    assert len(SNIPPETS) >= 3
+
+
+@pytest.mark.parametrize("number", range(len(SNIPPETS)))
+def test_snippet_runs(number: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    exec(compile(SNIPPETS[number], f"README snippet {number}", "exec"), {})
