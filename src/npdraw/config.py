@@ -206,7 +206,7 @@ class Config:
         for name, value in _numbers(self):
             least, most = BOUNDS.get(name, (1, math.inf))
             if not least <= value <= most:  # also refuses NaN
-                allowed = f"at least {least:g}" if most == math.inf else f"from {least:g} to {most:g}"
+                allowed = f"at least {least}" if most == math.inf else f"from {least} to {most}"
                 raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {value:g}")
         if self.data.channels not in (1, 3):
             raise InputError(f"data.channels must be 1 or 3, not {self.data.channels}")

@@ -105,6 +105,35 @@ class Block(nn.Module):
         return x + self.mlp(self.norm_2(x))
 
 
+class Stem(nn.Module):
+    """The shallow CNN on a canvas and its place mask: two layers, ReLU after the first, and a linear layer.
+
+    The first layer is a 3 x 3 convolution of stride 2 on the padded canvas, or (`cells`, far cheaper) a linear layer on
+    each cell's pixels and its mask, which is one window a cell without ever joining the cells.
+    """
+
+    def __init__(self, bank: PartBank, grid: Grid, width: int, channels: int, cells: bool):
+        super().__init__()
+        self.grid, self.cells = grid, cells
+        size = (grid.rows, grid.columns) if cells else tuple(-(-side // 2) for side in grid.padded)
+        inputs = bank.parts[0].numel() + 1
+        self.first = nn.Linear(inputs, channels) if cells else nn.Conv2d(bank.channels + 1, channels, 3, 2, 1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1)
+        self.out = nn.Linear(channels * size[0] * size[1], width)
+
+    def forward(self, cells: Tensor, masks: Tensor) -> Tensor:
+        """Canvases (N,L,D) and place masks (N,L) -> (N,W)"""
+        masks = masks.to(cells.dtype)
+        if self.cells:
+            x = self.first(torch.cat([cells, masks[..., None]], dim=-1))  # (N,L,channels)
+            x = x.mT.reshape(len(x), -1, self.grid.rows, self.grid.columns)
+        else:
+            canvas = self.grid.join(cells, crop=False)  # (N,C,Hp,Wp)
+            place = self.grid.join(mask_cells(masks, self.grid, cells.dtype), crop=False)  # (N,1,Hp,Wp)
+            x = self.first(torch.cat([canvas, place], dim=1))
+        return self.out(self.second(x.relu()).flatten(1))
+
+
 def sinusoids(steps: int, width: int) -> Tensor:
     """Vaswani et al.'s positions of the steps: (T,W)"""
     rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
@@ -135,16 +164,7 @@ class Prior(nn.Module):
         super().__init__()
         self.bank, self.grid, self.mask, self.no_repeat = bank, grid, mask, no_repeat
         self.steps = self.places = grid.cells
-        # The first convolution: 3 x 3 with stride 2, or one window a cell (`stem: cells`), far cheaper.
-        k, stride, padding = (3, 2, 1) if stem == "paper" else (grid.part_size, grid.part_size, 0)
-        height, width_ = ((side + 2 * padding - k) // stride + 1 for side in grid.padded)
-        self.stem = nn.Sequential(
-            nn.Conv2d(bank.channels + 1, stem_channels, k, stride, padding),
-            nn.ReLU(),
-            nn.Conv2d(stem_channels, stem_channels, 3, padding=1),
-            nn.Flatten(),
-            nn.Linear(stem_channels * height * width_, width),
-        )
+        self.stem = Stem(bank, grid, width, stem_channels, cells=stem == "cells")
         self.start = nn.Parameter(torch.zeros(width))
         self.register_buffer("positions", sinusoids(self.steps, width), persistent=False)
         self.drop = nn.Dropout(dropout)
@@ -152,12 +172,6 @@ class Prior(nn.Module):
         self.norm = nn.LayerNorm(width)
         head = partial(_mlp_head, width)
         self.what, self.where, self.whether = head(len(bank)), head(self.places), head(1)
-
-    def embed(self, cells: Tensor, masks: Tensor) -> Tensor:
-        """Canvases and place masks through the CNN: (N,L,D), (N,L) -> (N,W)"""
-        canvas = self.grid.join(cells, crop=False)  # (N,C,Hp,Wp)
-        place = self.grid.join(mask_cells(masks, self.grid, cells.dtype), crop=False)  # (N,1,Hp,Wp)
-        return self.stem(torch.cat([canvas, place], dim=1))
 
     def heads(self, x: Tensor) -> Choices:
         """(...,W) -> logits, in float32"""
@@ -170,7 +184,7 @@ class Prior(nn.Module):
         x = self.start.expand(b, 1, -1)
         if s:
             seen = masks if self.mask == "step" else masks.cummax(1).values
-            newest = self.embed(cells.flatten(0, 1), seen.flatten(0, 1)).reshape(b, s, -1)
+            newest = self.stem(cells.flatten(0, 1), seen.flatten(0, 1)).reshape(b, s, -1)
             x = torch.cat([x, newest.to(x.dtype)], dim=1)  # (B,S+1,W)
         x = self.drop(x + self.positions[: s + 1])
         for block in self.blocks:
@@ -262,7 +276,7 @@ class Prior(nn.Module):
                 cells = torch.maximum(cells, cell_canvases(step, parts, self.places)[:, 0])
                 mask = place_masks(step, self.places)[:, 0]  # (B,L)
                 used |= mask
-                x = self.embed(cells, used if self.mask == "union" else mask)
+                x = self.stem(cells, used if self.mask == "union" else mask)
         return drawing
 
     def _pick(

@@ -7,7 +7,8 @@ and optimizer state, and no generator's state.
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,7 +16,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
-from npdraw.errors import TrainingError
+from npdraw.errors import InputError, TrainingError
 from npdraw.training.progress import Progress
 from npdraw.training.run import Run, pack_optimizer, unpack_optimizer
 
@@ -85,6 +86,17 @@ def rate_at(stage: Stage, step: int, total: int) -> float:
     return rate * 0.5 * (1 + math.cos(math.pi * step / total)) if stage.decay else rate
 
 
+@contextmanager
+def enough_memory(device: torch.device, setting: str) -> Iterator[None]:
+    """Turn a lack of memory, on a GPU or on the CPU, into a sentence that names what to lower."""
+    try:
+        yield
+    except RuntimeError as error:
+        if not isinstance(error, torch.OutOfMemoryError) and "DefaultCPUAllocator" not in str(error):
+            raise
+        raise TrainingError(f"{device} has too little memory; lower {setting} and train in a new folder") from None
+
+
 def _mean(fabric: Fabric, value: Tensor) -> Tensor:
     """The mean of a scalar over all processes."""
     reduced = fabric.all_reduce(value, reduce_op="mean")
@@ -98,6 +110,8 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
     On return the objective holds the averaged weights, where there is an average.
     """
     config, device = run.config, fabric.device
+    if count < fabric.world_size:
+        raise InputError(f"{count} training images cannot be shared by {fabric.world_size} processes; use fewer")
     batch = max(1, min(stage.batch, count) // fabric.world_size) * fabric.world_size
     per_epoch, share = count // batch, batch // fabric.world_size
     total = stage.epochs * per_epoch
@@ -138,19 +152,20 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         if not since:
             return ""
         means = {k: float(_mean(fabric, v / since)) for k, v in sums.items()}
-        if not all(math.isfinite(v) for v in means.values()):
+        size = float(torch.stack(torch._foreach_norm([p.detach() for p in trained])).sum())  # the next step's weights
+        if not all(math.isfinite(v) for v in (size, *means.values())):
             raise TrainingError(
                 f"the loss is not finite at step {step} of stage {stage.name}; the last good checkpoint is kept in "
                 f"{run.folder}. Lower --{stage.name}-stage.rate (now {stage.rate:g}) and train in a new folder"
             )
         speed = since * batch / (time.monotonic() - began)
-        run.log(stage.name, step, {**means, "rate": rate_at(stage, step, total), "images_per_second": speed})
+        run.log(stage.name, step, {**means, "rate": rate_at(stage, step - 1, total), "images_per_second": speed})
         sums, since, began = {}, 0, time.monotonic()
         return f"loss {means['total']:.4g}, {speed:,.0f} images/s"
 
     progress.start(f"stage {stage.name}", total, step)
     indices = order(count, config.seed, stage.name, step // per_epoch)
-    try:
+    with enough_memory(device, f"--{stage.setting} (now {batch})"):
         while step < total:
             epoch, place = divmod(step, per_epoch)
             if place == 0:
@@ -181,8 +196,4 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
                 text = flush() or text
                 save(step)
             progress.step(text)
-    except torch.OutOfMemoryError:
-        raise TrainingError(
-            f"{device} has too little memory for a batch of {batch}; lower --{stage.setting} and run the same command"
-        ) from None
     average.swap()

@@ -37,7 +37,7 @@ class Run:
             if changed:
                 name = changed[0].replace("_", "-")
                 raise InputError(f"{folder} holds a run with another {name}; choose another --out, or remove it")
-        elif run.folder.exists() and any(run.folder.iterdir()):
+        elif run.folder.exists() and any(not p.name.endswith(".tmp") for p in run.folder.iterdir()):
             raise InputError(f"{folder} is not empty and holds no run; choose another --out")
         return run
 
@@ -50,13 +50,21 @@ class Run:
         return self._config.is_file()
 
     def start(self, bank: PartBank) -> None:
-        """Write bank and config, the config last: a directory with a config is a run."""
-        if self.writes and not self.started:
-            store.save_bank(bank, self.folder / "bank.safetensors")
+        """Write config and bank, the config first: a directory with a config is a run, if only just begun."""
+        if self.writes and not self.has_bank:
             store.write_config(self.config, self._config)
+            store.save_bank(bank, self._bank)
+
+    @property
+    def _bank(self) -> Path:
+        return self.folder / "bank.safetensors"
+
+    @property
+    def has_bank(self) -> bool:
+        return self._bank.is_file()
 
     def bank(self) -> PartBank:
-        return store.load_bank(self.folder / "bank.safetensors")
+        return store.load_bank(self._bank)
 
     # --- checkpoints ---
 

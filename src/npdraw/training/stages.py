@@ -9,6 +9,7 @@ decoder with the prior fixed. Choices:
 - A killed run goes on from its last checkpoint; see loop.py for why it ends in the same bits.
 """
 
+import logging
 import math
 import os
 from collections.abc import Sequence
@@ -31,7 +32,7 @@ from npdraw.model import CHUNK, Loss, NPDraw
 from npdraw.noise import uniform
 from npdraw.parsing import parse
 from npdraw.prior import Prior
-from npdraw.training.loop import Stage, fit
+from npdraw.training.loop import Stage, enough_memory, fit
 from npdraw.training.progress import Progress
 from npdraw.training.run import Run
 
@@ -101,6 +102,7 @@ def binarise(images: Tensor, seed: int) -> Tensor:
 def make_fabric(config: Config, device: str) -> Fabric:
     """Fabric for one process, or for as many as torchrun started."""
     world, local = (int(os.environ.get(k, "1")) for k in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    logging.getLogger("lightning.fabric").setLevel(logging.ERROR)  # its advice is not ours
     backend = "gloo" if device == "cpu" else "nccl"
     several = DDPStrategy(process_group_backend=backend, find_unused_parameters=config.model_stage.joint)
     return Fabric(
@@ -123,7 +125,7 @@ def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu
     parts = split(data.train, None, min(config.data.validation, len(data.train) // 10 or 1), config.seed)
     with Progress(quiet or not fabric.is_global_zero) as progress:
         grid = Grid(*config.canvas_size, config.bank.part_size)
-        if run.started:
+        if run.has_bank:
             bank = run.bank()
             progress.say(f"going on with the run in {folder}")
         else:
@@ -143,7 +145,8 @@ def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu
             model.load_state_dict(own)
         fit_model(fabric, run, model, training, validation, progress)
         run.rewind("model", config.model_stage.epochs * len(parts.train))  # a finished run that is asked for again
-        run.log("done", 0, finish(run, model, training, validation))
+        with enough_memory(fabric.device, "the model's sizes"):
+            run.log("done", 0, finish(run, model, training, validation))
         run.close()
     return model
 
@@ -240,9 +243,10 @@ def finish(run: Run, model: NPDraw, training: Images, validation: Images) -> dic
 
 
 def agreement(drawing: Drawing, parses: Drawing) -> float:
-    """Share of steps at which two drawings make the same choices."""
+    """Share of steps with the same choices in two drawings, of the steps that either draws (skips agree too easily)."""
     same = torch.stack([a == b for a, b in zip(drawing.tensors(), parses.tensors(), strict=True)]).all(0)
-    return float(same.double().mean())
+    drawn = drawing.whether | parses.whether
+    return float((same & drawn).sum() / drawn.sum().clamp_min(1))
 
 
 @torch.no_grad()
@@ -252,8 +256,14 @@ def calibrate(model: NPDraw, training: Images) -> None:
     momentum = layers[0].momentum
     for layer in layers:
         layer.reset_running_stats()
-        layer.momentum = None  # a plain mean over the batches
-    batches = _chunks(min(CALIBRATION, len(training.pixels)))
+    count = min(CALIBRATION, len(training.pixels))
+    n = -(-count // CHUNK)
+    batches = [slice(count * i // n, count * (i + 1) // n) for i in range(n)]  # even: no batch of one image is left
+
+    def weigh(index: slice) -> None:
+        """A mean over all images: a batch counts as its share of those seen so far."""
+        for layer in layers:
+            layer.momentum = (index.stop - index.start) / index.stop
 
     def images(index: slice) -> Tensor:
         x, _ = training.take(torch.arange(index.start, index.stop), model.device)
@@ -262,11 +272,13 @@ def calibrate(model: NPDraw, training: Images) -> None:
     model.eval()
     model.posterior.train()
     for index in batches:
+        weigh(index)
         model.posterior(images(index))
     model.eval()
     canvases = [model.render(model.encode(images(index), seed=index.start)) for index in batches]
     model.decoder.train()
-    for canvas in canvases:
+    for index, canvas in zip(batches, canvases, strict=True):
+        weigh(index)
         model.decoder(canvas)
     for layer in layers:
         layer.momentum = momentum
