@@ -16,8 +16,10 @@ from npdraw import Grid, parse
 
 def main() -> None:
     generator = torch.Generator().manual_seed(0)
-    images = torch.randint(0, 256, (60_000, 1, 28, 28), generator=generator, dtype=torch.uint8)
-    images[torch.rand(images.shape, generator=generator) < 0.8] = 0
+    images = torch.zeros(60_000, 1, 28, 28, dtype=torch.uint8)
+    for batch in images.split(1_000):
+        ink = torch.rand(batch.shape, generator=generator) < 0.2
+        batch[ink] = torch.randint(1, 256, (int(ink.sum()),), generator=generator, dtype=torch.uint8)
     parts, grid = torch.rand(50, 1, 5, 5, generator=generator), Grid(28, 28, 5)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     start = time.perf_counter()

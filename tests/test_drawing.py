@@ -204,9 +204,7 @@ def test_hostile_json_is_an_input_error(name: str) -> None:
     text=st.one_of(
         st.text(max_size=30),
         st.builds(
-            lambda at, junk: (lambda s: s[: at % len(s)] + junk + s[at % len(s) + len(junk) :])(
-                json.dumps(document())
-            ),
+            lambda at, junk: (lambda s: s[: at % len(s)] + junk + s[at % len(s) + len(junk) :])(json.dumps(document())),
             st.integers(0, 500),
             st.text('0123456789[]{},:"-.eE tfn', max_size=3),
         ),

@@ -77,9 +77,7 @@ def test_log_prob_equals_the_reference(channels: int, mixtures: int, levels: int
     x.view(-1)[:2] = torch.tensor([0.0, 1.0])
     got = LogisticMixture(params, channels, mixtures, levels).log_prob(x)
     assert got.shape == (2,) and got.dtype == torch.float32
-    assert got.tolist() == pytest.approx(
-        reference_log_prob(params, x, channels, mixtures, levels), rel=1e-4, abs=1e-3
-    )
+    assert got.tolist() == pytest.approx(reference_log_prob(params, x, channels, mixtures, levels), rel=1e-4, abs=1e-3)
 
 
 @settings(max_examples=60, deadline=None)

@@ -70,9 +70,7 @@ def test_log_prob_sums_to_one(T: int, M: int, L: int, no_repeat: bool) -> None:
 def test_no_repeat_gives_a_used_place_no_probability() -> None:
     heads = random_heads(1, 2, 3)
     assert reference.log_prob_loop([(0, 1, 1), (1, 1, 1)], heads, no_repeat=True) == -math.inf
-    assert (
-        reference.log_prob_loop([(0, 0, 0), (1, 0, 1)], heads, no_repeat=True) > -math.inf
-    )  # a skip uses up nothing
+    assert reference.log_prob_loop([(0, 0, 0), (1, 0, 1)], heads, no_repeat=True) > -math.inf  # a skip uses up nothing
     assert reference.log_prob_loop([(0, 1, 1), (1, 1, 1)], heads) > -math.inf
 
 
@@ -156,7 +154,5 @@ def test_mixture_sums_to_one(channels: int, levels: int) -> None:
 
 
 def test_uniforms_are_in_range_and_differ() -> None:
-    u = [
-        reference.splitmix_uniform(seed, i, stream) for seed in range(5) for i in range(1, 50) for stream in range(3)
-    ]
+    u = [reference.splitmix_uniform(seed, i, stream) for seed in range(5) for i in range(1, 50) for stream in range(3)]
     assert len(set(u)) == len(u) and min(u) >= 0 and max(u) < 1 and abs(sum(u) / len(u) - 0.5) < 0.05

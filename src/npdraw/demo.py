@@ -4,6 +4,7 @@ The judge is a small convolutional classifier of the same training digits. It co
 90 % sure, on the images as shown (bytes, as in the PNG), for the same 64 seeds always, none left out.
 """
 
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -43,7 +44,9 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     config = config or store.read_config(store.presets()["digits"])
     data = load("digits")
     assert data.test is not None and data.test_labels is not None and data.train_labels is not None
+    began = time.monotonic()
     model = train(config, data, out / "run", device).eval()
+    took = time.monotonic() - began
     torch.manual_seed(config.seed)
     untrained = NPDraw(config, model.bank).to(model.device).eval()
     held_out = data.test.to(model.device).float() / 255
@@ -75,6 +78,7 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
         elbo=(scores[0][1], scores[1][1]),
     )
     n, held = len(SEEDS), len(data.test)
+    say(f"training took this command {took:.0f} s on {device}")
     say(f"samples: seeds {SEEDS[0]}-{SEEDS[-1]}, none left out, temperature {config.temperature:g}")
     say(f"judge: a classifier of the same training digits, {found.accuracy:.1%} right on {held} held-out digits")
     say(

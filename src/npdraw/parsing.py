@@ -31,17 +31,18 @@ def parse(images: Tensor, parts: Tensor, grid: Grid, threshold: float = THRESHOL
     if parts.shape[-1] != grid.part_size:
         raise InputError(f"parts of {parts.shape[-1]} pixels do not fit a grid of {grid.part_size}")
     bank = parts.flatten(1)  # (M,D)
-    what, whether = [], []
-    for batch in images.split(CHUNK):
-        x = batch.to(parts.device)
+    # Results are written into place: lists of small tensors between large temporaries would leave the heap in holes.
+    what = torch.zeros(len(images), grid.cells, dtype=torch.int64, device=parts.device)
+    whether = torch.zeros(len(images), grid.cells, dtype=torch.bool, device=parts.device)
+    for first in range(0, len(images), CHUNK):
+        x = images[first : first + CHUNK].to(parts.device)
         x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
-        cells = grid.cut(grid.shrink(x))  # (B,L,D)
-        index, squared = nearest(cells.flatten(0, 1), bank)  # (B*L,)
-        cost = squared.sqrt() - cells.flatten(0, 1).norm(dim=1)
-        what.append(index.reshape(len(batch), grid.cells))
-        whether.append((cost <= threshold).reshape(len(batch), grid.cells))
-    where = torch.arange(grid.cells, device=parts.device).expand(len(images), -1)
-    return Drawing(torch.cat(what), where, torch.cat(whether))
+        cells = grid.cut(grid.shrink(x)).flatten(0, 1)  # (B*L,D)
+        index, squared = nearest(cells, bank)  # (B*L,)
+        cost = squared.sqrt() - cells.norm(dim=1)
+        what[first : first + CHUNK] = index.reshape(-1, grid.cells)
+        whether[first : first + CHUNK] = (cost <= threshold).reshape(-1, grid.cells)
+    return Drawing(what, torch.arange(grid.cells, device=parts.device).expand(len(images), -1), whether)
 
 
 def psnr(images: Tensor, canvases: Tensor) -> tuple[float, float]:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 import yaml
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
+from safetensors.torch import save
 from torch import Tensor
 
 from npdraw.bank import PartBank
@@ -66,7 +66,7 @@ def write_tensors(path: str | Path, kind: str, tensors: dict[str, Tensor], meta:
     plain = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
     header = {"npdraw": json.dumps({"kind": kind, "version": VERSION, "meta": meta or {}})}
     with replacing(Path(path)) as temporary:
-        save_file(plain, temporary, metadata=header)
+        temporary.write_bytes(save(plain, metadata=header))  # save_file would make it readable by its owner alone
 
 
 def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

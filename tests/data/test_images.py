@@ -10,9 +10,7 @@ from npdraw.errors import InputError
 
 
 def grey(count: int, height: int = 8, width: int = 6) -> torch.Tensor:
-    return torch.randint(0, 256, (count, 1, height, width), generator=torch.Generator().manual_seed(0)).to(
-        torch.uint8
-    )
+    return torch.randint(0, 256, (count, 1, height, width), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
 
 
 def test_sizes_are_named_the_right_way_round() -> None:

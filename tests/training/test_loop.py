@@ -286,6 +286,6 @@ def test_no_memory_names_the_setting_to_lower(start: Callable[..., Run]) -> None
         return loss
 
     run = start()
-    with pytest.raises(TrainingError, match=r"batch of 8; lower --prior-stage\.batch"):
+    with pytest.raises(TrainingError, match=r"too little memory; lower --prior-stage\.batch \(now 8\)"):
         toy_fit(run, stage_of(Toy(burst)))
     assert run.load()[:2] == ("prior", 2)

@@ -2,6 +2,7 @@
 
 import os
 import re
+import select
 import sys
 from pathlib import Path
 from typing import Any
@@ -262,7 +263,10 @@ def test_terminal_gets_a_bar_with_rate_and_remaining_time(
             for _ in range(3):
                 progress.step("loss 1, 99 images/s")
         terminal.flush()
-        text = os.read(leader, 100_000).decode()
+        raw = b""
+        while select.select([leader], [], [], 1.0)[0]:  # a terminal hands out its text in pieces
+            raw += os.read(leader, 100_000)
+        text = raw.decode()
     os.close(leader)
     assert "\x1b[" in text
     assert "stage prior" in text and "3/3" in text and "99 images/s" in text and re.search(r"\d:\d\d:\d\d", text)

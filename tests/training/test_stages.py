@@ -467,8 +467,7 @@ def test_posterior_is_used(tmp_path: Path) -> None:
 
     scores = [(agreement(m.encode(images), parses), hits(m), m.elbo(images)) for m in (before, model)]
     (agreed, hit, bound), (agreed_now, hit_now, bound_now) = scores
-    blank = 1 - float(drawn.double().mean())  # what skipping every step would agree on
-    assert agreed_now > max(agreed, blank) + 0.05
+    assert agreed_now > agreed + 0.2
     assert hit < 0.05 and hit_now > 0.25
     assert float(bound_now.elbo.mean()) > float(bound.elbo.mean()) + 200
     with torch.no_grad():

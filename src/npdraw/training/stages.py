@@ -37,6 +37,7 @@ from npdraw.training.progress import Progress
 from npdraw.training.run import Run
 
 CALIBRATION = 10_000  # images that BatchNorm's statistics are estimated on
+SHOWN = 64  # samples in the picture
 SCORED = 1_000  # validation images that stage two is scored on while it trains
 
 
@@ -102,7 +103,8 @@ def binarise(images: Tensor, seed: int) -> Tensor:
 def make_fabric(config: Config, device: str) -> Fabric:
     """Fabric for one process, or for as many as torchrun started."""
     world, local = (int(os.environ.get(k, "1")) for k in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
-    logging.getLogger("lightning.fabric").setLevel(logging.ERROR)  # its advice is not ours
+    for name in ("lightning.fabric", "lightning.pytorch"):  # their advice is not ours
+        logging.getLogger(name).setLevel(logging.ERROR)
     backend = "gloo" if device == "cpu" else "nccl"
     several = DDPStrategy(process_group_backend=backend, find_unused_parameters=config.model_stage.joint)
     return Fabric(
@@ -136,7 +138,8 @@ def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu
         torch.manual_seed(config.seed)
         model = NPDraw(config, bank).to(fabric.device)
         training, validation = (_resident(x, model) for x in (parts.train, parts.validation))
-        _pictures(run, model, "bank.png", lambda: show.bank_picture(bank.parts))
+        if run.writes:
+            show.save_picture(show.bank_picture(bank.parts), run.folder / "pictures" / "bank.png")
         stage, _, tensors, _ = run.load()
         if stage == "prior":
             fit_prior(fabric, run, model, training, validation, progress)
@@ -234,11 +237,10 @@ def finish(run: Run, model: NPDraw, training: Images, validation: Images) -> dic
     scores["validation_agreement"] = agreement(model.encode(images), parses)
     if run.writes:
         model.save_pretrained(run.folder / "model")
-        _pictures(run, model, "samples.png", lambda: show.grid(model.sample(64).images))
-        few, rows = images[:16], model.encode(images[:16])
-        lines = {"image": few, "parse": model.render(parses[:16]), "canvas": model.render(rows)}
-        lines["reconstruction"] = model.decode(rows)
-        _pictures(run, model, "reconstructions.png", lambda: show.pairs(lines))
+        pictures, few, drawn = run.folder / "pictures", images[:16], model.encode(images[:16])
+        show.save_picture(show.grid(model.sample(SHOWN).images), pictures / "samples.png")
+        rows = {"image": few, "parse": model.render(parses[:16]), "canvas": model.render(drawn)}
+        show.save_picture(show.pairs({**rows, "reconstruction": model.decode(drawn)}), pictures / "reconstructions.png")
     return scores
 
 
@@ -287,8 +289,3 @@ def calibrate(model: NPDraw, training: Images) -> None:
 
 def _chunks(count: int) -> list[slice]:
     return [slice(i, min(i + CHUNK, count)) for i in range(0, count, CHUNK)]
-
-
-def _pictures(run: Run, model: NPDraw, name: str, make: Any) -> None:
-    if run.writes:
-        show.save_picture(make(), run.folder / "pictures" / name)
