@@ -478,8 +478,9 @@ def test_the_loss_is_the_weighted_sum_of_means_of_sums() -> None:
     model = tiny(6, 6, 2, 3, model_stage={"regulariser": 7.0})
     images, noise = random_images(model, 5), torch.rand(5, 9, 3 + 9 + 1)
     loss = loss_of(model, images, noise, kl_weight=3.0)
-    want = loss.reconstruction + 3 * loss.kl + 7 * loss.regulariser
+    want = loss.reconstruction + loss.kl + 7 * loss.regulariser
     assert loss.total.item() == pytest.approx(want.item(), rel=1e-6)
+    assert loss.kl.item() == pytest.approx(3 * loss_of(model, images, noise, kl_weight=1.0).kl.item(), rel=1e-5)
     regulariser = model.regulariser(images, model.parse(images)).mean()
     assert loss.regulariser.item() == pytest.approx(regulariser.item(), rel=1e-5)
     none = loss_of(model, images, noise, kl_weight=0.0)

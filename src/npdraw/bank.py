@@ -15,6 +15,7 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
+from npdraw.canvas import to_unit
 from npdraw.errors import InputError
 
 BLANK = 0.1  # a patch whose brightest pixel is below this is blank
@@ -62,10 +63,17 @@ class PartBank(nn.Module):
         return cls(chosen[order].reshape(parts, images.shape[1], part_size, part_size))
 
 
+def check_range(pixels: Tensor) -> None:
+    """Refuse floats outside [0, 1] (0 is empty: in [-1, 1] the maximum of Eq. 3 would erase the dark half)."""
+    if pixels.is_floating_point() and not (bool((pixels >= 0).all()) and bool((pixels <= 1).all())):
+        raise InputError("pixels must lie in [0, 1], or be bytes from 0 to 255")
+
+
 def sample_patches(images: Tensor, part_size: int, count: int, seed: int) -> Tensor:
     """Up to `count` random patches that are not blank: (P,D) float32, on the CPU; fewer where there are fewer."""
     if images.ndim != 4 or not len(images):
         raise InputError(f"a bank is learned from images of the shape (N, C, H, W), not {tuple(images.shape)}")
+    check_range(images)
     if count < 1:
         raise InputError(f"a bank is learned from at least one patch, not {count}")
     n, c, height, width = images.shape
@@ -83,7 +91,7 @@ def sample_patches(images: Tensor, part_size: int, count: int, seed: int) -> Ten
         y = torch.randint(height - part_size + 1, (count,), generator=generator)
         x = torch.randint(width - part_size + 1, (count,), generator=generator)
         start = i * (c * height * width) + y * width + x
-        drawn = torch.cat([_unit(flat[(s[:, None] + inside).to(flat.device)]).cpu() for s in start.split(100_000)])
+        drawn = torch.cat([to_unit(flat[(s[:, None] + inside).to(flat.device)]).cpu() for s in start.split(100_000)])
         found.append(drawn[drawn.amax(1) >= BLANK])
         have += len(found[-1])
         if have >= count:
@@ -93,10 +101,6 @@ def sample_patches(images: Tensor, part_size: int, count: int, seed: int) -> Ten
             "no part can be learned: every patch of these images is blank (is ink dark on white? invert it)"
         )
     return torch.cat(found)[:count]
-
-
-def _unit(pixels: Tensor) -> Tensor:
-    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
 
 
 def k_medoids(points: Tensor, k: int, seed: int) -> Tensor:

@@ -20,6 +20,11 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 
 
+def to_unit(pixels: Tensor) -> Tensor:
+    """Bytes as floats in [0, 1]; floats as they are."""
+    return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
+
+
 @dataclass(frozen=True)
 class Grid:
     """A canvas of height x width cut into cells of part_size x part_size, in raster order."""
@@ -95,7 +100,7 @@ class Grid:
 
 def place_masks(drawing: Drawing, places: int) -> Tensor:
     """The place of each step, empty where it was skipped: (B,T,L) bool."""
-    return F.one_hot(drawing.where, places).bool() & drawing.whether[..., None]
+    return (drawing.where[..., None] == torch.arange(places, device=drawing.device)) & drawing.whether[..., None]
 
 
 def used_places(masks: Tensor) -> Tensor:

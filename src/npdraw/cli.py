@@ -64,7 +64,7 @@ def _sentences() -> Iterator[None]:
         sys.exit(_complain("there is too little memory for this; use fewer or smaller images", 1))
     except Exception as error:
         # These two are known by name, since importing their packages here would slow every command down.
-        if type(error).__name__ == "OutOfMemoryError":
+        if type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error):
             sys.exit(_complain("the device has too little memory for this; use fewer images or --device cpu", 1))
         if type(error).__name__ == "SafetensorError":
             reason = str(error).partition("\n")[0]

@@ -54,7 +54,7 @@ class DataConfig:
     binarise: bool = False
     """Draw every pixel as 0 or 1 anew at each use (bank and parses stay grey)."""
     validation: int = 5000
-    """Images carved out of the training set by seed."""
+    """Images carved out of the training set by seed, at most a tenth of it."""
 
 
 @dataclass(frozen=True)

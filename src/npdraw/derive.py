@@ -7,6 +7,7 @@ run.
 
 import dataclasses
 import difflib
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -54,7 +55,7 @@ def derive(data: ImageSet) -> Config:
         bank=BankConfig(
             part_size, _parts(data, Grid(*size, part_size), 200 if colour else 50 if ink else 100), PATCHES
         ),
-        prior=PriorConfig(width=96, depth=4, heads=4, head_dim=24, mlp=384, stem="cells", stem_channels=32),
+        prior=PriorConfig(width=96, depth=4, heads=4, head_dim=24, mlp=192, stem="cells"),
         posterior=PosteriorConfig(layers=5 if colour else 4, width=64),
         decoder=DecoderConfig(
             width=64,
@@ -62,12 +63,20 @@ def derive(data: ImageSet) -> Config:
             shortcut=True,
             likelihood="bernoulli" if ink else "mixture",
         ),
-        prior_stage=PriorStage(_epochs(PRIOR_IMAGES, left), batch=64, rate=1e-3, warmup=100, decay=True),
+        prior_stage=PriorStage(_epochs(PRIOR_IMAGES, left), batch=32, rate=3e-3, warmup=100, decay=True),
         model_stage=ModelStage(
-            model_epochs, batch=64, rate=2e-3, decay=True, ema=0.99, kl_every=4, parsed_start=0.5, parsed_end=0.5
+            model_epochs,
+            batch=32,
+            rate=2e-3,
+            decay=True,
+            ema=0.99,
+            regulariser=20 if ink else 500,  # of the order of the reconstruction, as the paper chooses it
+            kl_every=4,
+            parsed_start=0.5,
+            parsed_end=0.5,
         ),
         picture_epochs=max(1, model_epochs // 5),
-        temperature=0.8,
+        temperature=0.8 if ink else 1.0,
     )
 
 
@@ -85,8 +94,15 @@ def _parts(data: ImageSet, grid: Grid, most: int) -> int:
 # --- what a target is ---
 
 
+@lru_cache(maxsize=1)
+def images(source: str) -> ImageSet:
+    """The images of one command, read once though both its defaults and its training need them."""
+    return load(source)
+
+
 def base(target: str) -> Config:
     """The config that a target stands for, before overrides."""
+    images.cache_clear()  # another command may find other files
     file, path, presets = _config_file(target), Path(target).expanduser(), store.presets()
     if file is not None:
         return store.read_config(file)
@@ -97,7 +113,7 @@ def base(target: str) -> Config:
         )
     if not derives(target):
         raise InputError(f"{target} is neither a YAML file nor a folder of images nor an .npz")
-    config = derive(load(path))
+    config = derive(images(target))
     return dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))
 
 

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from npdraw import likelihoods
 from npdraw.bank import PartBank
-from npdraw.canvas import Grid, last_cells, place_masks, render, soft_cell_canvases, used_places
+from npdraw.canvas import Grid, last_cells, place_masks, render, soft_cell_canvases, to_unit, used_places
 from npdraw.choices import Choices, Terms, relax
 from npdraw.config import Config
 from npdraw.decoder import Decoder
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.noise import seed_list, uniform
+from npdraw.noise import seed_list, uniform, wide
 from npdraw.parsing import parse
 from npdraw.posterior import Posterior
 from npdraw.prior import Prior, fixed_batch
@@ -47,7 +47,8 @@ class Elbo(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Parts of the training loss, means over the batch. `total` is minimised; it is no bound on anything."""
+    """Parts of the training loss, means over the batch, the KL with its weight (so that its mean over steps is right
+    where it is taken every so many). `total` is minimised; it is no bound on anything."""
 
     total: Tensor
     reconstruction: Tensor
@@ -157,13 +158,12 @@ class NPDraw(nn.Module):
         expected = (self.config.data.channels, *self.decoder.size)
         if images.shape[1:] != expected:
             raise InputError(f"this model takes images of the shape {expected}, not {tuple(images.shape[1:])}")
-        x = images.to(self.device)
-        return x.float() / 255 if x.dtype == torch.uint8 else x.float()
+        return to_unit(images.to(self.device))
 
     def _seeded(self, seeds: Tensor) -> Tensor:
         """Uniforms for one posterior sample a seed: (B, T, M + L + 1)"""
         t, n = self.grid.cells, sum(self.posterior.outputs)
-        return uniform(seeds.to(self.device), t * n, stream=1).reshape(-1, t, n).float()
+        return uniform(seeds.to(self.device), t * n, stream=1).reshape(-1, t, n).float().to(self.device)
 
     def _no_batch_statistics(self) -> None:
         if self.posterior.training or self.decoder.training or self.prior.training:
@@ -216,7 +216,7 @@ class NPDraw(nn.Module):
         if samples < 1:
             raise InputError(f"a likelihood needs at least one sample, not {samples}")
         at_once = max(1, CHUNK // samples)
-        found = [torch.zeros(0, dtype=torch.float64, device=self.device)]
+        found = [wide(torch.zeros(0, device=self.device))]
         for i in range(0, len(images), at_once):
             x = self._images(images[i : i + at_once])
             weights = []
@@ -228,8 +228,8 @@ class NPDraw(nn.Module):
                 repeated = x.repeat_interleave(k, dim=0)
                 choices, drawing = self._sampled(repeated, self._seeded(seeds))
                 canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
-                log_p = self.likelihood(canvas).log_prob(repeated).double() + self.prior.terms(drawing).total().double()
-                weights.append((log_p - choices.log_prob(drawing).total().double()).reshape(len(x), k))
+                log_p = wide(self.likelihood(canvas).log_prob(repeated)) + wide(self.prior.terms(drawing).total())
+                weights.append((log_p - wide(choices.log_prob(drawing).total())).reshape(len(x), k))
             found.append(torch.cat(weights, dim=1).logsumexp(1) - math.log(samples))
         return torch.cat(found)
 
@@ -253,11 +253,10 @@ class NPDraw(nn.Module):
         reconstruction = -self.likelihood(self.grid.join(last)).log_prob(images).mean()
         kl = reconstruction.new_zeros(())
         if kl_weight:
-            drawn = soft.whether if soft.whether.is_floating_point() else soft.whether.to(cells.dtype)
-            place = soft.where * drawn[..., None]
-            kl = self._free(choices, drawing).kl(self.prior(cells[:, :-1], place[:, :-1])).total().mean()
+            place = soft.where * soft.whether.to(cells.dtype)[..., None]
+            kl = kl_weight * self._free(choices, drawing).kl(self.prior(cells[:, :-1], place[:, :-1])).total().mean()
         regulariser = -self._log_q(choices, parses).total().mean()
-        total = reconstruction + kl_weight * kl + stage.regulariser * regulariser
+        total = reconstruction + kl + stage.regulariser * regulariser
         return Loss(total, reconstruction, kl, regulariser)
 
     # --- files ---

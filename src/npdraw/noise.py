@@ -38,11 +38,17 @@ def seed_list(n: int, seed: int | Sequence[int]) -> list[int]:
     return seeds
 
 
+def wide(x: Tensor) -> Tensor:
+    """x in float64: where it lies, or on the CPU if that is a device without float64 (MPS)."""
+    return (x.cpu() if x.device.type == "mps" else x).double()
+
+
 def uniform(seeds: Tensor, count: int, stream: int = 0) -> Tensor:
     """Uniform numbers in [0, 1), float64 with 53 random bits; `stream` separates independent uses of one seed.
 
-    seeds (B,) int64 -> (B, count)
+    seeds (B,) int64 -> (B, count); on the CPU for seeds on a device without float64 (MPS)
     """
+    seeds = seeds.cpu() if seeds.device.type == "mps" else seeds
     counters = torch.arange(1, count + 1, device=seeds.device, dtype=torch.int64)  # (count,)
     keys = _mix(_mix(seeds.to(torch.int64) + _GOLDEN) + (stream + 1) * 2654435769)  # (B,)
     bits = _mix(keys[:, None] + counters * _GOLDEN)  # (B, count)
@@ -54,8 +60,8 @@ def choose(probs: Tensor, u: Tensor) -> Tensor:
 
     probs (..., n) non-negative, u (...) in [0, 1) -> (...) int64. An entry of probability 0 is never drawn.
     """
-    cdf = probs.to(torch.float64).cumsum(-1).contiguous()  # (..., n)
-    target = (u.to(torch.float64) * cdf[..., -1])[..., None].contiguous()
+    cdf = wide(probs).cumsum(-1).contiguous()  # (..., n)
+    target = (wide(u) * cdf[..., -1])[..., None].contiguous()
     index = torch.searchsorted(cdf, target, right=True)[..., 0]
     # u * total can round up to the total itself: the last entry of non-zero probability is the right answer then
     last = probs.shape[-1] - 1 - (probs > 0).flip(-1).to(torch.uint8).argmax(-1)

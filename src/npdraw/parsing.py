@@ -10,9 +10,10 @@ import torch
 from torch import Tensor
 
 from npdraw.bank import nearest
-from npdraw.canvas import Grid
+from npdraw.canvas import Grid, to_unit
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.noise import wide
 
 THRESHOLD = 0.01  # epsilon of Alg. 1
 CHUNK = 1024  # images at a time: bounds the memory
@@ -35,8 +36,7 @@ def parse(images: Tensor, parts: Tensor, grid: Grid, threshold: float = THRESHOL
     what = torch.zeros(len(images), grid.cells, dtype=torch.int64, device=parts.device)
     whether = torch.zeros(len(images), grid.cells, dtype=torch.bool, device=parts.device)
     for first in range(0, len(images), CHUNK):
-        x = images[first : first + CHUNK].to(parts.device)
-        x = x.float() / 255 if x.dtype == torch.uint8 else x.float()
+        x = to_unit(images[first : first + CHUNK].to(parts.device))
         cells = grid.cut(grid.shrink(x)).flatten(0, 1)  # (B*L,D)
         index, squared = nearest(cells, bank)  # (B*L,)
         cost = squared.sqrt() - cells.norm(dim=1)
@@ -52,7 +52,7 @@ def psnr(images: Tensor, canvases: Tensor) -> tuple[float, float]:
     """
     if images.shape != canvases.shape or not (images.is_floating_point() and canvases.is_floating_point()):
         raise InputError("images and canvases must be floats of one shape")
-    errors = ((images - canvases).double() ** 2).flatten(1).mean(1)  # (N,)
+    errors = (wide(images - canvases) ** 2).flatten(1).mean(1)  # (N,)
     each = -10 * torch.log10(errors.clamp_min(1e-12))
     whole = float(errors.mean()) if len(errors) else 0.0
     return (-10 * math.log10(whole) if whole > 0 else math.inf), (float(each.mean()) if len(each) else math.inf)

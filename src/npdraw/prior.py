@@ -26,7 +26,7 @@ from npdraw.canvas import Grid, cell_canvases, mask_cells, place_masks, used_pla
 from npdraw.choices import NEVER, Choices, Terms
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.noise import choose, seed_list, uniform
+from npdraw.noise import choose, seed_list, uniform, wide
 
 
 def fixed_batch(device: torch.device) -> int:
@@ -241,6 +241,9 @@ class Prior(nn.Module):
             if prefix.steps > self.steps or len(prefix) not in (1, len(seeds)):
                 raise InputError(f"a prefix must be one drawing, or one a sample, of at most {self.steps} steps")
             prefix = prefix.check(len(self.bank), self.places).to(device)
+            masks = place_masks(prefix, self.places)
+            if self.no_repeat and bool((masks & used_places(masks)).any()):
+                raise InputError("this prior never draws in the same place twice, but the prefix does")
             prefix = prefix[torch.arange(len(seeds)) % len(prefix)] if len(seeds) else prefix[:0]
         size, found = fixed_batch(device), []
         for first in range(0, len(seeds), size):
@@ -292,7 +295,7 @@ class Prior(nn.Module):
                 ((choices.what, top_k, top_p), (choices.where, top_k, top_p), (whether, None, None))
             )
         ]
-        return Drawing(*picked)
+        return Drawing(*picked).to(self.start.device)
 
 
 def _mlp_head(width: int, outputs: int) -> nn.Sequential:
@@ -301,7 +304,7 @@ def _mlp_head(width: int, outputs: int) -> nn.Sequential:
 
 def narrow(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
     """Probabilities (...,n), float64, after temperature (0: the best alone), the k best, the smallest set of mass p."""
-    x = logits.double()
+    x = wide(logits)
     if temperature == 0:
         return F.one_hot(x.argmax(-1), x.shape[-1]).double()
     x = ((x - x.amax(-1, keepdim=True)) / temperature).masked_fill(x <= NEVER / 2, -math.inf)

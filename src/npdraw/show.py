@@ -11,9 +11,7 @@ Choices:
 import base64
 import io
 import math
-import os
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +22,7 @@ from PIL import Image, ImageDraw, ImageFont
 from torch import Tensor
 
 from npdraw.errors import InputError
+from npdraw.store import replacing
 
 Pixels = npt.NDArray[np.uint8]
 Color = tuple[int, int, int]
@@ -184,16 +183,16 @@ def save_animation(frames: Sequence[Image.Image], path_stem: Path | str, fps: in
     stem = stem.with_suffix("") if stem.suffix in (".gif", ".mp4") else stem
     paths = [stem.with_name(stem.name + end) for end in (".gif", ".mp4")]
     frames = [_even(f.convert("RGB")) for f in frames]
-    with _atomic(paths[0]) as path:
+    with replacing(paths[0]) as path:
         _write_gif(frames, path, fps)
-    with _atomic(paths[1]) as path:
+    with replacing(paths[1]) as path:
         _write_mp4(frames, path, fps)
     return paths
 
 
 def save_picture(image: Image.Image, path: Path | str) -> Path:
     """Write one PNG."""
-    with _atomic(Path(path)) as temporary:
+    with replacing(Path(path)) as temporary:
         image.save(temporary, "PNG", optimize=True)
     return Path(path)
 
@@ -228,7 +227,7 @@ def curves(metrics: Sequence[Mapping[str, Any]], path: Path | str, keys: Sequenc
                 axes.plot(*zip(*points), linewidth=1.4, marker=marker, label=f"stage {stage}")
             if rows:
                 axes.legend(frameon=False, fontsize=9)
-        with _atomic(Path(path)) as temporary:
+        with replacing(Path(path)) as temporary:
             figure.savefig(temporary, format="png")
     return Path(path)
 
@@ -347,15 +346,3 @@ def _write_mp4(frames: Sequence[Image.Image], path: Path, fps: int) -> None:
             writer.send(f.tobytes())
     finally:
         writer.close()
-
-
-@contextmanager
-def _atomic(path: Path) -> Iterator[Path]:
-    """A temporary name beside `path`, renamed to it if all went well and removed if not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        yield temporary
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)

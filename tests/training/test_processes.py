@@ -93,7 +93,7 @@ def test_stage_two_runs_through(two: tuple[Path, str]) -> None:
 def test_one_process_writes(two: tuple[Path, str]) -> None:
     folder, said = two
     assert said.count("going on with the run") == 1
-    assert len(list((folder / "events").iterdir())) == 2  # one a start
+    assert [len(list((folder / "events" / s).iterdir())) for s in ("prior", "model", "done")] == [1, 2, 1]
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == len({line.split(', "total"')[0] for line in lines})
     assert not list(folder.rglob("*.tmp"))

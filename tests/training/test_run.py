@@ -42,12 +42,14 @@ def files(folder: Path) -> dict[Path, bytes]:
 
 def test_folder_holds_the_run(finished: Path) -> None:
     names = {str(path) for path in files(finished)}
-    (events,) = (name for name in names if name.startswith("events/"))
-    assert names - {events} == {
+    events = {name for name in names if name.startswith("events/")}
+    assert sorted(name.split("/")[1] for name in events) == ["done", "model", "prior"]
+    assert names - events == {
         "config.yaml",
         "bank.safetensors",
         "metrics.jsonl",
         "pictures/bank.png",
+        "pictures/curves.png",
         "pictures/samples.png",
         "pictures/reconstructions.png",
         "checkpoints/last.safetensors",
@@ -71,13 +73,16 @@ def test_folder_can_be_read(finished: Path) -> None:
 def test_events_hold_the_metrics(finished: Path) -> None:
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    events = EventAccumulator(str(finished / "events"))
-    events.Reload()
-    for stage in ("prior", "model"):
-        found = [(e.step, e.value) for e in events.Scalars(f"{stage}/total")]
-        want = [(r["step"], r["total"]) for r in tiny.rows(finished, stage) if "total" in r]
-        assert found == [(step, pytest.approx(value, rel=1e-6)) for step, value in want]
-    assert len(events.Scalars("prior/validation")) == 2
+    for again in (False, True):
+        if again:  # a finished run that is asked for again keeps its curves
+            tiny.train(finished)
+        for stage in ("prior", "model"):
+            events = EventAccumulator(str(finished / "events" / stage))
+            events.Reload()
+            found = [(e.step, e.value) for e in events.Scalars("total")]
+            want = [(r["step"], r["total"]) for r in tiny.rows(finished, stage) if "total" in r]
+            assert found == [(step, pytest.approx(value, rel=1e-6)) for step, value in want]
+            assert stage != "prior" or len(events.Scalars("validation")) == 2
 
 
 def test_metrics_speak_of_bounds_only_where_there_is_one(finished: Path) -> None:
@@ -172,10 +177,10 @@ def test_run_that_may_not_write_does_not(tmp_path: Path) -> None:
     run = Run(tmp_path, tiny.config(), writes=False)
     run.start(PartBank(torch.rand(6, 1, 4, 4)))
     run.log("prior", 1, {"total": 1.0})
-    run.save("prior", 1, {"x": torch.ones(1)}, {})
+    run.save("prior", 1, {"x": torch.ones(1)})
     run.rewind("prior", 0)
     assert not list(tmp_path.iterdir())
-    assert run.load() == ("prior", 0, {}, {})
+    assert run.load() == ("prior", 0, {})
 
 
 def test_damaged_checkpoint_is_a_sentence(finished: Path, tmp_path: Path) -> None:

@@ -115,7 +115,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
     batch = max(1, min(stage.batch, count) // fabric.world_size) * fabric.world_size
     per_epoch, share = count // batch, batch // fabric.world_size
     total = stage.epochs * per_epoch
-    saved_stage, step, tensors, _ = run.load()
+    saved_stage, step, tensors = run.load()
     step = step if saved_stage == stage.name else 0
     if step:
         own = {k.removeprefix("weights."): v for k, v in tensors.items() if k.startswith("weights.")}
@@ -141,7 +141,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         state = {f"weights.{k}": v for k, v in stage.objective.state_dict().items()}
         state |= {f"average.{i}": v for i, v in enumerate(average.values)}
         state |= {f"extra.{k}": v for k, v in stage.extra.items()} | pack_optimizer(optimizer)
-        run.save(stage.name, at, state, {})
+        run.save(stage.name, at, state)
 
     sums: dict[str, Tensor] = {}
     since, began = 0, time.monotonic()
@@ -164,12 +164,12 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         return f"loss {means['total']:.4g}, {speed:,.0f} images/s"
 
     progress.start(f"stage {stage.name}", total, step)
-    indices = order(count, config.seed, stage.name, step // per_epoch)
+    indices = order(count, config.seed, stage.name, step // per_epoch).to(device)
     with enough_memory(device, f"--{stage.setting} (now {batch})"):
         while step < total:
             epoch, place = divmod(step, per_epoch)
             if place == 0:
-                indices = order(count, config.seed, stage.name, epoch)
+                indices = order(count, config.seed, stage.name, epoch).to(device)  # once: no copy, no wait in a step
             seed_step(config.seed, stage.name, step, fabric.global_rank)
             first = place * batch + fabric.global_rank * share
             losses = objective(*stage.batch_of(indices[first : first + share], step, epoch))

@@ -52,13 +52,12 @@ class Progress:
             self._task = self._bar.add_task(title, total=total, completed=done, text="")
 
     def step(self, text: str = "") -> None:
-        self.done += 1
+        self.done, self._text = self.done + 1, text or self._text
         if self._bar:
-            self._text = text or self._text
             self._bar.update(self._task, completed=self.done, text=self._text)
             return
         now = time.monotonic()
         if self.done == self.total or now - self._said >= EVERY:
             self._said = now
             left = (now - self._began) / max(1, self.done - self._first) * (self.total - self.done)
-            self.say(f"{self.title}: {self.done:,} of {self.total:,}, {left:,.0f} s left  {text}".rstrip())
+            self.say(f"{self.title}: {self.done:,} of {self.total:,}, {left:,.0f} s left  {self._text}".rstrip())

@@ -23,7 +23,7 @@ class Run:
 
     def __init__(self, folder: Path, config: Config, writes: bool):
         self.folder, self.config, self.writes = folder, config, writes
-        self._events: Any = None
+        self._events: dict[str, Any] = {}
 
     @classmethod
     def open(cls, folder: str | Path, config: Config, writes: bool = True) -> "Run":
@@ -72,17 +72,17 @@ class Run:
     def _checkpoint(self) -> Path:
         return self.folder / "checkpoints" / "last.safetensors"
 
-    def save(self, stage: str, step: int, tensors: dict[str, Tensor], meta: dict[str, Any]) -> None:
+    def save(self, stage: str, step: int, tensors: dict[str, Tensor]) -> None:
         """Replace the checkpoint, atomically."""
         if self.writes:
-            store.write_tensors(self._checkpoint, "checkpoint", tensors, {**meta, "stage": stage, "step": step})
+            store.write_tensors(self._checkpoint, "checkpoint", tensors, {"stage": stage, "step": step})
 
-    def load(self) -> tuple[str, int, dict[str, Tensor], dict[str, Any]]:
-        """Stage, step, tensors and meta of the last checkpoint; ("prior", 0, {}, {}) where there is none."""
+    def load(self) -> tuple[str, int, dict[str, Tensor]]:
+        """Stage, step and tensors of the last checkpoint; ("prior", 0, {}) where there is none."""
         if not self._checkpoint.is_file():
-            return STAGES[0], 0, {}, {}
+            return STAGES[0], 0, {}
         tensors, meta = store.read_tensors(self._checkpoint, "checkpoint")
-        return meta["stage"], meta["step"], tensors, meta
+        return meta["stage"], meta["step"], tensors
 
     # --- metrics ---
 
@@ -100,12 +100,12 @@ class Run:
             return
         with open(self.folder / "metrics.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps({"stage": stage, "step": step, **values}) + "\n")
-        if self._events is None:
+        if stage not in self._events:  # one folder a stage: a writer forgets all steps from its first one on
             from torch.utils.tensorboard import SummaryWriter
 
-            self._events = SummaryWriter(str(self.folder / "events"), purge_step=step)
+            self._events[stage] = SummaryWriter(str(self.folder / "events" / stage), purge_step=step)
         for name, value in values.items():
-            self._events.add_scalar(f"{stage}/{name}", value, step)
+            self._events[stage].add_scalar(name, value, step)
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines so far; a last line that was cut off is not one."""
@@ -118,8 +118,8 @@ class Run:
         return rows
 
     def close(self) -> None:
-        if self._events is not None:
-            self._events.close()
+        for writer in self._events.values():
+            writer.close()
 
 
 def _differing(old: Any, new: Any) -> list[str]:

@@ -23,16 +23,16 @@ from torch import Tensor, nn
 
 from npdraw import show
 from npdraw.bank import PartBank
-from npdraw.canvas import Grid
+from npdraw.canvas import Grid, to_unit
 from npdraw.config import Config
 from npdraw.data import ImageSet, split
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import CHUNK, Loss, NPDraw
-from npdraw.noise import uniform
+from npdraw.noise import uniform, wide
 from npdraw.parsing import parse
 from npdraw.prior import Prior
-from npdraw.training.loop import Stage, enough_memory, fit
+from npdraw.training.loop import Stage, enough_memory, fit, order
 from npdraw.training.progress import Progress
 from npdraw.training.run import Run
 
@@ -90,14 +90,14 @@ class Images(NamedTuple):
 
     def take(self, index: Tensor, device: torch.device) -> tuple[Tensor, Drawing]:
         """Some images as floats in [0, 1], and their parses."""
-        pixels = self.pixels[index.to(self.pixels.device)].to(device, non_blocking=True)
-        return pixels.float() / 255, self.parses[index.to(device)]
+        pixels = self.pixels[index.to(self.pixels.device)]
+        return to_unit(pixels.to(device)), self.parses[index.to(device)]
 
 
 def binarise(images: Tensor, seed: int) -> Tensor:
     """Images (N,C,H,W) in [0, 1] with every pixel drawn as 0 or 1, the same for the same seed."""
     seeds = torch.arange(seed, seed + len(images), device=images.device)
-    return (uniform(seeds, images[0].numel(), stream=2).reshape(images.shape) < images).float()
+    return (uniform(seeds, images[0].numel(), stream=2).reshape(images.shape) < wide(images)).float().to(images.device)
 
 
 def make_fabric(config: Config, device: str) -> Fabric:
@@ -140,16 +140,18 @@ def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu
         training, validation = (_resident(x, model) for x in (parts.train, parts.validation))
         if run.writes:
             show.save_picture(show.bank_picture(bank.parts), run.folder / "pictures" / "bank.png")
-        stage, _, tensors, _ = run.load()
+        stage, _, tensors = run.load()
         if stage == "prior":
             fit_prior(fabric, run, model, training, validation, progress)
         else:
             own = {k.removeprefix("weights.model."): v for k, v in tensors.items() if k.startswith("weights.model.")}
             model.load_state_dict(own)
         fit_model(fabric, run, model, training, validation, progress)
-        run.rewind("model", config.model_stage.epochs * len(parts.train))  # a finished run that is asked for again
         with enough_memory(fabric.device, "the model's sizes"):
             run.log("done", 0, finish(run, model, training, validation))
+        if run.writes:
+            keys = ("total", "validation", "reconstruction", "kl", "regulariser")
+            show.curves(run.metrics(), run.folder / "pictures" / "curves.png", keys)
         run.close()
     return model
 
@@ -158,7 +160,7 @@ def build_bank(config: Config, images: Tensor, grid: Grid) -> PartBank:
     """The bank that a config asks for, of images (N,C,H,W) uint8 as the canvas sees them."""
     size = (grid.height, grid.width)
     if images.shape[-2:] != size:
-        images = torch.cat([grid.shrink(x.float() / 255) for x in images.split(CHUNK)])
+        images = torch.cat([grid.shrink(to_unit(x)) for x in images.split(CHUNK)])
     b = config.bank
     return PartBank.build(images, b.part_size, b.parts, b.patches, config.seed)
 
@@ -167,7 +169,7 @@ def _resident(images: Tensor, model: NPDraw) -> Images:
     device = model.device
     parses = parse(images, model.bank.parts, model.grid)
     fits = device.type != "cuda" or images.nbytes < torch.cuda.mem_get_info(device)[0] // 2
-    return Images(images.to(device) if fits else images.pin_memory(), parses)
+    return Images(images.to(device) if fits else images, parses)
 
 
 def fit_prior(
@@ -181,7 +183,7 @@ def fit_prior(
         objective.eval()
         with torch.no_grad():
             losses = [-model.prior.terms(validation.parses[i]).total() for i in _chunks(len(validation.pixels))]
-        loss = torch.cat(losses).double().mean().cpu()
+        loss = torch.cat(losses).cpu().double().mean()
         if "best" not in extra or loss < extra["best"]:
             extra["best"] = loss
             extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in objective.state_dict().items()})
@@ -212,7 +214,7 @@ def fit_model(
             images = (torch.rand_like(images) < images).float()
         share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
         parsed = torch.rand(len(images), device=device) < share
-        heat = torch.tensor(max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
+        heat = torch.full((), max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
         weight = s.kl * s.kl_every if step % s.kl_every == 0 else 0.0
         return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight
 
@@ -230,10 +232,11 @@ def finish(run: Run, model: NPDraw, training: Images, validation: Images) -> dic
     """Make the model as it stands fit for use: BatchNorm's statistics, the saved model, pictures, scores."""
     calibrate(model, training)
     model.eval()
-    images, parses = validation.take(torch.arange(min(SCORED, len(validation.pixels))), model.device)
+    count = min(SCORED, len(validation.pixels))  # evenly chosen: images may be sorted by class
+    images, parses = validation.take(torch.arange(count) * len(validation.pixels) // count, model.device)
     images = binarise(images, 0) if run.config.data.binarise else images
     bound = model.elbo(images)
-    scores = {f"validation_{k}": float(v.double().mean()) for k, v in bound._asdict().items()}
+    scores = {f"validation_{k}": float(v.cpu().double().mean()) for k, v in bound._asdict().items()}
     scores["validation_agreement"] = agreement(model.encode(images), parses)
     if run.writes:
         model.save_pretrained(run.folder / "model")
@@ -259,6 +262,7 @@ def calibrate(model: NPDraw, training: Images) -> None:
     for layer in layers:
         layer.reset_running_stats()
     count = min(CALIBRATION, len(training.pixels))
+    chosen = order(len(training.pixels), model.config.seed, "calibration", 0)  # images may be sorted by class
     n = -(-count // CHUNK)
     batches = [slice(count * i // n, count * (i + 1) // n) for i in range(n)]  # even: no batch of one image is left
 
@@ -268,7 +272,7 @@ def calibrate(model: NPDraw, training: Images) -> None:
             layer.momentum = (index.stop - index.start) / index.stop
 
     def images(index: slice) -> Tensor:
-        x, _ = training.take(torch.arange(index.start, index.stop), model.device)
+        x, _ = training.take(chosen[index], model.device)
         return binarise(x, index.start) if model.config.data.binarise else x
 
     model.eval()
