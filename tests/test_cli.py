@@ -368,7 +368,7 @@ WRONG = {
     "seeds backwards": ("sample {home}/run --seeds 5-1 --out {out}", "5-1"),
     "negative temperature": ("sample {home}/run --temperature -1 --out {out}", "temperature"),
     "temperature that is no number": ("sample {home}/run --temperature nan --out {out}", "temperature"),
-    "top-p above one": ("sample {home}/run --top-p 1.5 --out {out}", "top_p"),
+    "top-p above one": ("sample {home}/run --top-p 1.5 --out {out}", "top-p"),
     "prefix of another kind": ("sample {home}/run --prefix no.json --out {out}", "no.json"),
     "prefix with wrong indices": ("sample {home}/run --prefix wrong.json --out {out}", "what is 999"),
     "prefix that is not there": ("sample {home}/run --prefix gone.json --out {out}", "gone.json"),
@@ -430,6 +430,9 @@ def test_interrupt_and_failed_training(
 
     words = ["train", str(home / "bars.npz"), "--out", str(tmp_path / "run"), *TINY]
     raising(KeyboardInterrupt())
+    assert main(words) == 130
+    assert capsys.readouterr().err == "npdraw: stopped\n"
+    raising(KeyboardInterrupt("stopped at step 7; the same command goes on"))
     assert main(words) == 130
     assert "same command" in capsys.readouterr().err
     raising(TrainingError("the loss is not finite"))

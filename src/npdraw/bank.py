@@ -46,7 +46,7 @@ class PartBank(nn.Module):
         return self.parts.shape[1]
 
     def extra_repr(self) -> str:
-        return f"{len(self)} parts of {self.part_size} x {self.part_size}, {self.channels} channel(s)"
+        return f"{len(self)} parts of {self.part_size} x {self.part_size}, {'grey' if self.channels == 1 else 'colour'}"
 
     def _repr_html_(self) -> str:
         from npdraw import show

@@ -39,8 +39,8 @@ def main(argv: list[str] | None = None) -> int:
             sys.stdout.flush()
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
-    except KeyboardInterrupt:
-        return _complain("stopped; the same command goes on from the last checkpoint where there is one", 130)
+    except KeyboardInterrupt as stop:
+        return _complain(str(stop) or "stopped", 130)
     return 0
 
 

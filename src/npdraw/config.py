@@ -16,13 +16,14 @@ from npdraw.errors import InputError
 T = TypeVar("T")
 
 
-LARGEST = 1e12  # a finite stand-in for any number that may be large
+LARGEST = 10**12  # a finite stand-in for any number that may be large
 BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all others are counts of at least 1
     "prior.dropout": (0, 0.99),
     "posterior.layers": (3, 100),  # the first three have stride 2
     "prior_stage.epochs": (0, LARGEST),
     "prior_stage.rate": (1e-12, LARGEST),
     "prior_stage.warmup": (0, LARGEST),
+    "prior_stage.patience": (0, LARGEST),
     "prior_stage.ema": (0, 0.999999),
     "model_stage.epochs": (0, LARGEST),
     "model_stage.rate": (1e-12, LARGEST),
@@ -32,7 +33,7 @@ BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all
     "model_stage.parsed_start": (0, 1),
     "model_stage.parsed_end": (0, 1),
     "model_stage.temperature_rate": (0, LARGEST),
-    "seed": (0, 2**62 - 1),
+    "seed": (0, 10**12 - 1),
     "temperature": (0, LARGEST),
 }
 
@@ -141,6 +142,8 @@ class PriorStage:
     """Let the rate fall to 0 by a cosine."""
     ema: float = 0.0
     """Decay of the running average of weights; 0 for none."""
+    patience: int = 0
+    """End the stage after so many epochs without a better validation loss; 0: never."""
 
 
 @dataclass(frozen=True)
@@ -206,10 +209,14 @@ class Config:
         for name, value in _numbers(self):
             least, most = BOUNDS.get(name, (1, math.inf))
             if not least <= value <= most:  # also refuses NaN
-                allowed = f"at least {least}" if most == math.inf else f"from {least} to {most}"
+                allowed = f"at least {least}" if most >= LARGEST else f"from {least} to {most}"
                 raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {value:g}")
         if self.data.channels not in (1, 3):
             raise InputError(f"data.channels must be 1 or 3, not {self.data.channels}")
+        if self.bank.parts > self.bank.patches:
+            raise InputError(
+                f"{self.bank.parts} parts asked for, of {self.bank.patches} patches; ask for fewer parts or more patches"
+            )
         if self.bank.part_size > min(self.canvas_size):
             raise InputError(
                 f"bank.part-size {self.bank.part_size} is larger than the canvas of "

@@ -78,7 +78,7 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
         elbo=(scores[0][1], scores[1][1]),
     )
     n, held = len(SEEDS), len(data.test)
-    say(f"training took this command {took:.0f} s on {device}")
+    say(f"training: {took:.0f} s on {device}")
     say(f"samples: seeds {SEEDS[0]}-{SEEDS[-1]}, none left out, temperature {config.temperature:g}")
     say(f"judge: a classifier of the same training digits, {found.accuracy:.1%} right on {held} held-out digits")
     say(

@@ -49,7 +49,7 @@ def derive(data: ImageSet) -> Config:
     count = len(data.train)
     validation = min(max(round(0.05 * count), 1), 5000)
     left = count - validation
-    model_epochs = _epochs(MODEL_IMAGES, left)
+    prior_epochs, model_epochs = _epochs(PRIOR_IMAGES, left), _epochs(MODEL_IMAGES, left)
     return Config(
         data=DataConfig(data.name, data.height, data.width, data.channels, side, validation=validation),
         bank=BankConfig(
@@ -63,7 +63,9 @@ def derive(data: ImageSet) -> Config:
             shortcut=True,
             likelihood="bernoulli" if ink else "mixture",
         ),
-        prior_stage=PriorStage(_epochs(PRIOR_IMAGES, left), batch=32, rate=3e-3, warmup=100, decay=True),
+        prior_stage=PriorStage(
+            prior_epochs, batch=32, rate=3e-3, warmup=100, decay=True, patience=max(5, prior_epochs // 20)
+        ),
         model_stage=ModelStage(
             model_epochs,
             batch=32,
@@ -108,8 +110,8 @@ def base(target: str) -> Config:
         return store.read_config(file)
     if not path.exists():
         raise InputError(
-            f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, a folder of images or an .npz; "
-            f"the nearest preset is {difflib.get_close_matches(target, presets, n=1, cutoff=0.0)[0]}"
+            f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, a folder of images or an .npz"
+            + "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(target, presets, n=1))
         )
     if not derives(target):
         raise InputError(f"{target} is neither a YAML file nor a folder of images nor an .npz")

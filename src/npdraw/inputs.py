@@ -55,9 +55,9 @@ def parse_seeds(text: str) -> list[int]:
         ends = item.strip().split("-")
         if len(ends) > 2 or not all(e.isascii() and e.isdigit() and len(e) < 19 for e in ends):
             raise wrong
+        if int(ends[0]) > int(ends[-1]):
+            raise InputError(f"--seeds {item.strip()} runs backwards; write {ends[1].strip()}-{ends[0].strip()}")
         spans.append(range(int(ends[0]), int(ends[-1]) + 1))
-        if not len(spans[-1]):
-            raise wrong
     if sum(map(len, spans)) > MOST_SEEDS:
         raise InputError(f"--seeds {text} are more than {MOST_SEEDS:,}; ask for fewer at a time")
     return [seed for span in spans for seed in span]
@@ -79,7 +79,9 @@ def read_images(source: str, channels: int, size: tuple[int, int] | None, count:
     images = data.train if data.test is None else data.test
     if images.shape[1] > channels or (size is not None and images.shape[2:] != size):
         wanted = kind(channels, *size) if size else "grey"
-        raise InputError(f"{data.name} holds images of {kind(*images.shape[1:])}, but {wanted} is wanted")
+        raise InputError(
+            f"{data.name} holds images of {kind(*images.shape[1:])}, but the model or bank is for {wanted}"
+        )
     return images[:count].expand(-1, channels, -1, -1)
 
 

@@ -44,8 +44,9 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
         n = stage.epochs * (count // (b * world))
         total = weights + 3 * 4 * size + act + pixels  # gradients and two moments of what is trained
         lines.append(
-            f"stage {name}: {n:,} steps ({stage.epochs:,} epochs, batch {b * world}); memory about {_mega(total)}: "
-            f"weights {_mega(weights)}, gradients and optimizer {_mega(12 * size)}, activations {_mega(act)}, "
+            f"stage {name}: {n:,} steps ({stage.epochs:,} epochs, batch {b * world}); "
+            f"memory (torch's own aside) about {_mega(total)}: weights {_mega(weights)}, "
+            f"gradients and optimizer {_mega(12 * size)}, activations {_mega(act)}, "
             f"data {_mega(pixels)}"
         )
     lines.append(f"device: {device}" + (f", {world} processes (memory is for each)" if world > 1 else ""))
@@ -63,7 +64,8 @@ def sampling_plan(model: NPDraw, count: int, device: str) -> list[str]:
     total = weights + cache + pictures
     return [
         f"model: {parameters(model)}; T = {model.grid.cells} steps",
-        f"{-(-count // batch):,} times a batch of {batch}; memory about {_mega(total)}: weights {_mega(weights)}, "
+        f"{-(-count // batch):,} times a batch of {batch}; "
+        f"memory (torch's own aside) about {_mega(total)}: weights {_mega(weights)}, "
         f"cache {_mega(cache)}, pictures {_mega(pictures)}",
         f"device: {device}",
     ]

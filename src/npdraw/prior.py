@@ -233,8 +233,12 @@ class Prior(nn.Module):
         Temperature, `top_k` and `top_p` narrow every choice (the last two what and where only). `prefix`, one drawing
         or n of them, fixes the first steps; the rest is drawn.
         """
-        if not temperature >= 0 or (top_k is not None and top_k < 1) or (top_p is not None and not 0 < top_p <= 1):
-            raise InputError("temperature must be at least 0, top_k at least 1 and top_p in (0, 1]")
+        if not 0 <= temperature < math.inf:
+            raise InputError(f"temperature must be a number of at least 0, not {temperature}")
+        if top_k is not None and top_k < 1:
+            raise InputError(f"top-k must be at least 1, not {top_k}")
+        if top_p is not None and not 0 < top_p <= 1:
+            raise InputError(f"top-p must be above 0 and at most 1, not {top_p}")
         device = self.start.device
         seeds = torch.tensor(seed_list(n, seed), dtype=torch.int64, device=device)
         if prefix is not None:

@@ -109,8 +109,9 @@ def save_drawing(drawing: Drawing, path: str | Path) -> None:
 
 
 def load_drawing(path: str | Path) -> Drawing:
+    text = read_text(path)
     try:
-        return Drawing.from_json(read_text(path))
+        return Drawing.from_json(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
 
@@ -161,8 +162,9 @@ def _model_folder(source: str | Path) -> Path:
             return folder
     if (path / "config.yaml").is_file():
         raise InputError(f"the run in {path} has no model yet; let it train further")
-    names = ", ".join(sorted(shipped)) or "none yet"
-    raise InputError(f"no model at {source}: give a run directory, a saved model's folder or a shipped model ({names})")
+    raise InputError(
+        f"no model at {source}: give a run directory, a saved model's folder or a shipped model ({', '.join(shipped)})"
+    )
 
 
 def shipped_models() -> dict[str, Path]:

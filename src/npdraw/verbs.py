@@ -256,6 +256,8 @@ class Sample:
 
         seeds, device = inputs.parse_seeds(self.seeds), inputs.prepare(self.device, self.out)
         model = store.load_model(self.model, device)
+        if self.prefix is None and self.prefix_steps is not None:
+            raise InputError("--prefix-steps goes with --prefix FILE.json")
         prefix = None if self.prefix is None else inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
         heat = model.config.temperature if self.temperature is None else self.temperature
         title = f"{_many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"

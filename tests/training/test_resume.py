@@ -107,6 +107,39 @@ def test_stopped_anywhere(whole: Path, tmp_path: Path, monkeypatch: pytest.Monke
 
 
 @pytest.mark.parametrize("stage", ["prior", "model"])
+def test_ctrl_c_ends_the_step_and_keeps_it(
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    """A real SIGINT in the middle of step 11: the step is finished and saved, and nothing is done again."""
+
+    def seed_step(seed: int, at: str, step: int, rank: int) -> None:
+        if (at, step) == (stage, 10):
+            os.kill(os.getpid(), signal.SIGINT)
+        original(seed, at, step, rank)
+
+    original, handler = loop.seed_step, signal.getsignal(signal.SIGINT)
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match=f"stopped at step 11 of stage {stage}"):
+        patch.setattr(loop, "seed_step", seed_step)
+        tiny.train(tmp_path / "run", CHANGES)
+    assert signal.getsignal(signal.SIGINT) is handler
+    assert tiny.checkpoint(tmp_path / "run")[1:] == (stage, 11)
+    tiny.train(tmp_path / "run", CHANGES)
+    assert not tiny.differing(tiny.weights(tmp_path / "run"), tiny.weights(whole))
+
+
+def test_ctrl_c_twice_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def seed_step(seed: int, at: str, step: int, rank: int) -> None:
+        if step == 8:
+            os.kill(os.getpid(), signal.SIGINT)
+            os.kill(os.getpid(), signal.SIGINT)
+
+    monkeypatch.setattr(loop, "seed_step", seed_step)
+    with pytest.raises(KeyboardInterrupt):
+        tiny.train(tmp_path / "run", CHANGES)
+    assert tiny.checkpoint(tmp_path / "run")[1:] == ("prior", 7)
+
+
+@pytest.mark.parametrize("stage", ["prior", "model"])
 def test_interrupted_by_a_person_within_an_epoch(
     whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
 ) -> None:

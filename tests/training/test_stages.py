@@ -12,12 +12,14 @@ from torch import Tensor, nn
 
 from npdraw import store
 from npdraw.bank import PartBank
+from npdraw.choices import Terms
 from npdraw.config import Config, from_dict
 from npdraw.data import ImageSet, load, split
 from npdraw.drawing import Drawing
 from npdraw.errors import TrainingError
 from npdraw.likelihoods import Likelihood
 from npdraw.model import Loss, NPDraw
+from npdraw.prior import Prior
 from npdraw.training import loop, stages
 from npdraw.training.loop import order
 from npdraw.training.stages import Images, agreement, binarise, calibrate
@@ -474,3 +476,25 @@ def test_posterior_is_used(tmp_path: Path) -> None:
         likelihood = model.likelihood(model.render(model.encode(images)))
         own, others = (float(likelihood.log_prob(x).mean()) for x in (images, images.roll(1, 0)))
     assert own > others + 150  # the canvas says which digit it is
+
+
+def test_stage_one_ends_when_its_patience_does(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Validation that gets worse from the third epoch on: with patience 2 the fifth is the last, and stays so."""
+    losses = iter([5.0, 4.0, 3.0, 3.5, 4.5, 0.0, 0.0])
+    original = Prior.terms
+
+    def terms(self: Prior, drawing: Drawing) -> Terms:
+        found = original(self, drawing)
+        if torch.is_grad_enabled():
+            return found
+        worse = torch.full_like(found.what, -next(losses))
+        return Terms(worse, torch.zeros_like(worse), torch.zeros_like(worse))
+
+    changes: tiny.Settings = {"prior_stage": {"epochs": 7, "patience": 2}, "model_stage": {"epochs": 0}}
+    with monkeypatch.context() as patch:
+        patch.setattr(Prior, "terms", terms)
+        patch.setattr(stages, "finish", lambda *_: {})
+        tiny.train(tmp_path / "run", changes)
+        assert len(tiny.losses(tmp_path / "run", "prior", "validation")) == 5
+        tiny.train(tmp_path / "run", changes)
+    assert len(tiny.losses(tmp_path / "run", "prior", "validation")) == 5

@@ -6,6 +6,8 @@ and optimizer state, and no generator's state.
 """
 
 import math
+import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -35,6 +37,7 @@ class Stage:
     ema: float
     batch_of: Callable[[Tensor, int, int], Sequence[Any]]  # (indices, step, epoch) -> arguments of the objective
     after_epoch: Callable[[int, int], dict[str, float]]  # (epoch, step) -> metrics, with the averaged weights in place
+    over: Callable[[], bool]  # whether to stop before the last epoch; a function of `extra`
     extra: dict[str, Tensor]  # further tensors that belong to the stage's state; changed in place or by key
     setting: str  # what to lower when memory is short
 
@@ -84,6 +87,29 @@ def rate_at(stage: Stage, step: int, total: int) -> float:
     """Learning rate: linear warm-up, then constant or a cosine to 0."""
     rate = stage.rate * min(1.0, (step + 1) / stage.warmup) if stage.warmup else stage.rate
     return rate * 0.5 * (1 + math.cos(math.pi * step / total)) if stage.decay else rate
+
+
+@contextmanager
+def interruptible(alone: bool) -> Iterator[Callable[[], bool]]:
+    """Whether Ctrl-C was pressed: the first time it asks for a stop after the step, the second time it stops at once.
+
+    Of several processes each would see it at another step, and the others would wait for ever: there it stops at once.
+    """
+    pressed: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        if pressed:
+            raise KeyboardInterrupt
+        pressed.append(number)
+
+    if not alone or threading.current_thread() is not threading.main_thread():
+        yield lambda: False
+        return
+    before = signal.signal(signal.SIGINT, note)
+    try:
+        yield lambda: bool(pressed)
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 @contextmanager
@@ -165,8 +191,8 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
 
     progress.start(f"stage {stage.name}", total, step)
     indices = order(count, config.seed, stage.name, step // per_epoch).to(device)
-    with enough_memory(device, f"--{stage.setting} (now {batch})"):
-        while step < total:
+    with enough_memory(device, f"--{stage.setting} (now {batch})"), interruptible(fabric.world_size == 1) as asked:
+        while step < total and not stage.over():
             epoch, place = divmod(step, per_epoch)
             if place == 0:
                 indices = order(count, config.seed, stage.name, epoch).to(device)  # once: no copy, no wait in a step
@@ -192,8 +218,10 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
                     run.log(stage.name, step, found)
                 objective.train()
                 began = time.monotonic()
-            if step % config.checkpoint_steps == 0 or step == total:
+            if step % config.checkpoint_steps == 0 or step == total or stage.over() or asked():
                 text = flush() or text
                 save(step)
             progress.step(text)
+            if asked() and step < total:
+                raise KeyboardInterrupt(f"stopped at step {step:,} of stage {stage.name}; the same command goes on")
     average.swap()

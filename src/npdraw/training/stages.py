@@ -184,16 +184,20 @@ def fit_prior(
         with torch.no_grad():
             losses = [-model.prior.terms(validation.parses[i]).total() for i in _chunks(len(validation.pixels))]
         loss = torch.cat(losses).cpu().double().mean()
+        extra["waited"] = extra.get("waited", torch.tensor(0)) + 1  # epochs since the best one
         if "best" not in extra or loss < extra["best"]:
-            extra["best"] = loss
+            extra["best"], extra["waited"] = loss, torch.tensor(0)
             extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in objective.state_dict().items()})
         return {"epoch": epoch + 1, "validation": float(loss)}
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Tensor]:
         return training.parses[index.to(fabric.device)].tensors()
 
+    def over() -> bool:
+        return bool(s.patience and "waited" in extra and extra["waited"] >= s.patience)
+
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
-    stage = Stage("prior", objective, *settings, batch_of, after_epoch, extra, "prior-stage.batch")
+    stage = Stage("prior", objective, *settings, batch_of, after_epoch, over, extra, "prior-stage.batch")
     fit(fabric, run, stage, len(training.pixels), progress)
     if extra:
         best = {k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")}
@@ -224,7 +228,9 @@ def fit_model(
         return {"epoch": epoch + 1, **finish(run, model, training, validation)}
 
     settings = (s.epochs, s.batch, s.rate, s.decay, 0, s.ema)
-    stage = Stage("model", ModelObjective(model), *settings, batch_of, after_epoch, {}, "model-stage.batch")
+    stage = Stage(
+        "model", ModelObjective(model), *settings, batch_of, after_epoch, lambda: False, {}, "model-stage.batch"
+    )
     fit(fabric, run, stage, len(training.pixels), progress)
 
 
