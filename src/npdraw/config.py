@@ -215,7 +215,7 @@ class Config:
             raise InputError(f"data.channels must be 1 or 3, not {self.data.channels}")
         if self.bank.parts > self.bank.patches:
             raise InputError(
-                f"{self.bank.parts} parts asked for, of {self.bank.patches} patches; ask for fewer parts or more patches"
+                f"{self.bank.parts} parts asked for of {self.bank.patches} patches; ask for fewer parts or more patches"
             )
         if self.bank.part_size > min(self.canvas_size):
             raise InputError(
