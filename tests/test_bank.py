@@ -290,3 +290,14 @@ def test_save_and_load_are_bit_exact(tmp_path: Path) -> None:
 def test_it_shows_itself(channels: int) -> None:
     html = PartBank(torch.rand(5, channels, 3, 3))._repr_html_()
     assert "5 parts of 3 x 3" in html and "data:image/png;base64," in html
+
+
+@pytest.mark.parametrize("low", [-1.0, 0.0])
+def test_pixels_outside_of_the_unit_range_are_refused(low: float, tmp_path: Path) -> None:
+    """In [-1, 1] the maximum of Eq. 3 would erase the dark half; floats up to 255 are bytes in disguise (trap 12)."""
+    images = torch.rand(4, 1, 6, 6) * (2 if low else 255) + low
+    with pytest.raises(InputError, match=r"\[0, 1\]"):
+        PartBank.build(images, 2, 3, 50)
+    store.save_bank(PartBank(images[:, :, :2, :2]), tmp_path / "bank.safetensors")
+    with pytest.raises(InputError, match=r"\[0, 1\]"):
+        store.load_bank(tmp_path / "bank.safetensors")

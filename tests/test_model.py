@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 import reference
+from drawings import drawing_of, steps_of
 from npdraw import model as models
 from npdraw.bank import PartBank
 from npdraw.canvas import last_cells, place_masks, used_places
@@ -59,15 +60,6 @@ def random_images(model: NPDraw, n: int, seed: int = 0) -> Tensor:
     """Binary images of the model's size, float."""
     g = torch.Generator().manual_seed(seed)
     return (torch.rand(n, model.config.data.channels, *model.decoder.size, generator=g) < 0.4).float()
-
-
-def steps_of(drawing: Drawing, b: int) -> list[reference.Step]:
-    return [(w, p, int(z)) for w, p, z in zip(*(x[b].tolist() for x in drawing.tensors()), strict=True)]
-
-
-def drawing_of(rows: list[tuple[reference.Step, ...]]) -> Drawing:
-    table = torch.tensor(rows).reshape(len(rows), -1, 3)
-    return Drawing(table[..., 0], table[..., 1], table[..., 2])
 
 
 @torch.no_grad()

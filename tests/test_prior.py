@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import reference
+from drawings import drawing_of, steps_of
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid, cell_canvases, place_masks
 from npdraw.choices import Choices
@@ -59,15 +60,6 @@ def random_drawing(prior: Prior, n: int, seed: int = 0, repeats: bool = True, dr
     what = torch.randint(0, m, (n, t), generator=g)
     where = torch.randint(0, t, (n, t), generator=g) if repeats else torch.rand(n, t, generator=g).argsort(1)
     return Drawing(what, where, torch.rand(n, t, generator=g) < drawn)
-
-
-def steps_of(drawing: Drawing, b: int) -> list[reference.Step]:
-    return [(w, p, int(z)) for w, p, z in zip(*(x[b].tolist() for x in drawing.tensors()), strict=True)]
-
-
-def drawing_of(rows: list[tuple[reference.Step, ...]]) -> Drawing:
-    table = torch.tensor(rows).reshape(len(rows), -1, 3)
-    return Drawing(table[..., 0], table[..., 1], table[..., 2])
 
 
 @torch.no_grad()
@@ -484,3 +476,10 @@ def test_one_place() -> None:
     log_p: Tensor = prior.log_prob(drawing_of(list(reference.all_drawings(1, 2, 1))))
     assert log_p.exp().sum().item() == pytest.approx(1, abs=1e-5)
     assert prior.sample(3).steps == 1
+
+
+def test_a_prefix_that_repeats_a_place_is_refused_where_none_may() -> None:
+    begun = Drawing(torch.tensor([[0, 1]]), torch.tensor([[2, 2]]), torch.tensor([[True, True]]))
+    assert tiny().sample(1, prefix=begun).first(2) == begun
+    with pytest.raises(InputError, match="same place twice"):
+        tiny(no_repeat=True).sample(1, prefix=begun)
