@@ -17,6 +17,7 @@ from PIL import Image
 from npdraw import store
 from npdraw.canvas import Grid
 from npdraw.cli import main
+from npdraw.data import load
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.inputs import parse_seeds
@@ -85,12 +86,12 @@ def test_help_of_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixt
 
 def test_examples_in_help_are_understood() -> None:
     """Every option that an example uses exists."""
-    from npdraw.cli import _options
+    from npdraw.cli import SHORT, _options
 
     for name, verb in VERBS.items():
         words = (verb.__doc__ or "").split("Example")[1].split()
         used = {w for w in words if w.startswith("--")}
-        assert used <= set(_options(verb)), name
+        assert used <= {*_options(verb), *(SHORT if name == "train" else ())}, name
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,7 +139,8 @@ def test_yaml_file_and_folder_as_targets(
     assert "T = 9 steps" in shown and "runs/mine" in shown
     assert main(["train", str(home / "pictures"), "--dry-run"]) == 0
     shown = capsys.readouterr().out
-    assert "derived from 20 images of 12x12 grey" in shown and "T = 36 steps" in shown and "runs/pictures" in shown
+    assert "pictures: 20 train images, 12x12 grey" in shown and "derived from them" in shown
+    assert "T = 36 steps" in shown and "runs/pictures" in shown
     assert files(tmp_path) == {"mine.yaml"}
 
 
@@ -158,11 +160,10 @@ def test_dry_run_tells_the_plan_and_writes_nothing(
 def test_plan_counts_what_autograd_keeps(home: Path) -> None:
     """Twice the batch keeps about twice as much, and a deeper prior more."""
     from npdraw.bank import PartBank
-    from npdraw.derive import base
     from npdraw.model import NPDraw
     from npdraw.plan import activations
 
-    config = base("digits")
+    config = store.read_config(store.presets()["digits"])
     model = NPDraw(config, PartBank(torch.rand(50, 1, 5, 5)))
 
     def kept(batch: int) -> int:
@@ -291,6 +292,82 @@ def test_info(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert "T = 36 steps" in shown and "8 parts of 2 x 2" in shown and "part_size: 2" in shown
 
 
+# --- images ---
+
+
+def test_pictures_are_made_to_fit_a_model(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A large, oblong picture in colour is cropped, shrunk and made grey as the model was trained."""
+    rng = np.random.default_rng(0)
+    Image.fromarray(rng.integers(256, size=(40, 90, 3), dtype=np.uint8)).save(tmp_path / "wide.png")
+    for verb, written in (("reconstruct", "reconstructions.png"), ("parse", "parses.png")):
+        assert main([verb, run, str(tmp_path / "wide.png"), "--out", str(tmp_path / verb)]) == 0
+        assert (tmp_path / verb / written).is_file()
+    assert main(["animate", run, str(tmp_path / "wide.png"), "--out", str(tmp_path / "film")]) == 0
+    assert not capsys.readouterr().err
+
+
+def test_ink_on_paper_is_inverted_for_training_and_for_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It is said, kept in the config, and done again to a picture that the model is given."""
+    from npdraw import inputs
+
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    Path("ink").mkdir()
+    for i in range(12):
+        page = np.full((SIDE, SIDE), 250, np.uint8)
+        page[i % SIDE, :] = page[:, rng.integers(SIDE)] = 10
+        Image.fromarray(page).save(f"ink/{i:02d}.png")
+    quick = [word for word in TINY if word != "--quiet"]
+    assert main(["train", "ink", "--out", "run", *quick]) == 0
+    assert "light and dark exchanged" in capsys.readouterr().out
+    assert yaml.safe_load(Path("run/config.yaml").read_text())["data"]["inverted"] is True
+    assert main(["train", "ink", "--out", "run", *quick, "--quiet"]) == 0  # the same run
+    seen = inputs.read_for(store.load_model("run"), "ink/00.png", None, None)
+    assert np.array_equal(seen[0, 0].numpy(), 255 - np.asarray(Image.open("ink/00.png")))
+    assert main(["sample", "run", "--out", "drawn", "--seeds", "0-3", "--png", "--animate"]) == 0
+    images = store.load_model("run").sample(4).images[:, 0].numpy()
+    drawn = np.stack([np.asarray(Image.open(path)) for path in sorted(Path("drawn").glob("seed*"))])
+    assert np.abs(drawn - 255 * (1 - images)).max() <= 0.51  # on paper again
+    capsys.readouterr()
+    assert main(["data", "info", "ink", "--invert", "no"]) == 0
+    assert "exchanged" not in capsys.readouterr().out
+
+
+def test_a_split_is_in_the_config_and_in_the_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    words = ["train", "digits", "--split.by", "digits", "--split.percent", "20", "--split.seed", "3", "--dry-run"]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    labels = load("digits").labels["train"]["class"]
+    pool = int((labels < 2).sum())
+    assert f"{pool - pool // 10:,} images to train on, {pool // 10:,} to validate on" in shown
+    assert "split digits-20-seed3" in shown and "runs/digits-digits-20-seed3" in shown
+
+
+def test_data_info_tells_what_there_is(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["data", "info", "digits"]) == 0
+    shown = capsys.readouterr().out
+    pixels = load("digits").train.double() / 255
+    assert "4,500 train, 500 test images, 28x28 grey" in shown and "T = 36 steps" in shown
+    assert f"mean {float(pixels.mean()):.4f}, standard deviation {float(pixels.std()):.4f}" in shown
+    assert "class: 10 (0, 1, 2, 3, 4, 5, 6, 7, 8, 9), 437 to 460 training images each" in shown
+    assert main(["data", "info", str(home / "pictures"), "--data-dir", str(tmp_path / "elsewhere")]) == 0
+    shown = capsys.readouterr().out
+    assert f"files: {tmp_path / 'elsewhere' / 'npdraw' / 'pictures-'}" in shown and "20 train images" in shown
+
+
+def test_data_show_draws_a_sheet(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "sheets" / "sheet.png"
+    assert main(["data", "show", str(home / "pictures"), "--out", str(out), "--count", "9"]) == 0
+    assert str(out) in capsys.readouterr().out
+    sheet = np.asarray(Image.open(out).convert("L"))
+    assert sheet.shape[0] == sheet.shape[1] > 3 * SIDE and len(np.unique(sheet)) > 2
+
+
 # --- wrong input ---
 
 
@@ -299,7 +376,6 @@ def write_wrong_things(folder: Path) -> None:
     grey = np.arange(SIDE * SIDE, dtype=np.uint8).reshape(SIDE, SIDE)
     for name, images in {
         "sizes": [grey, grey[:-2]],
-        "modes": [grey, np.stack([grey, grey.T, grey], -1)],
         "blank": [grey * 0, grey * 0],
     }.items():
         (folder / name).mkdir()
@@ -314,8 +390,8 @@ def write_wrong_things(folder: Path) -> None:
     (folder / "corrupt.npz").write_bytes(b"PK\x03\x04 and no more")
     np.savez(folder / "floats.npz", train_images=np.zeros((3, 8, 8)))
     Image.fromarray(np.zeros((9, 9), np.uint8)).save(folder / "small.png")
-    Image.fromarray(np.stack([grey, grey.T, grey], -1)).save(folder / "colour.png")
     (folder / "key.yaml").write_text("prior: {dept: 3}\n")
+    (folder / "sourceless.yaml").write_text("seed: 1\n")
     (folder / "no.yaml").write_text("a: [1\n")
     (folder / "text.txt").write_text("no model, no image\n")
     (folder / "no.json").write_text('{"format": "other"}\n')
@@ -328,12 +404,29 @@ def write_wrong_things(folder: Path) -> None:
 WRONG = {
     "no verb of that name": ("samle", "sample"),
     "no such preset": ("train mnit --out {out}", "mnist"),
-    "preset without images": ("train mnist --out {out}", "--data.source"),
+    "config without images": ("train sourceless.yaml --out {out}", "--data.source"),
     "images that are not there": ("train mnist --data.source nowhere.npz --out {out}", "nowhere.npz"),
     "images of another size": ("train mnist --data.source {home}/bars.npz --out {out}", "12x12"),
     "folder without images": ("train empty --out {out}", "no images"),
-    "mixed sizes": ("train sizes --out {out}", "one size"),
-    "mixed modes": ("train modes --out {out}", "all grey or all colour"),
+    "mixed sizes": ("train sizes --out {out}", "give --size 10"),
+    "no size": ("train sizes --size 12x --out {out}", "--size must be pixels"),
+    "no size of a bank's pictures": ("bank sizes --size 0 --out {out}/b.safetensors", "--size must be pixels"),
+    "no crop": ("data info sizes --size 8 --crop middle", "--crop must be centre, none or pixels"),
+    "no colour": ("data info sizes --colour red", "--colour"),
+    "nearly an option": ("train sizes --siz 12 --out {out}", "--size"),
+    "size of an npz": ("train {home}/bars.npz --size 8 --out {out}", "an .npz is read as it is"),
+    "data of what": ("data", "data info mnist"),
+    "data of no such verb": ("data sho digits", "show or info"),
+    "info of no set": ("data info nowhere", "nowhere does not exist"),
+    "sheet of another ending": ("data show digits --out {out}/sheet.jpg", ".png"),
+    "sheet of nothing": ("data show digits --count 0 --out {out}/sheet.png", "--count"),
+    "a share of what": ("train digits --split.percent 30 --out {out}", "--split.by"),
+    "half a digit": ("train digits --split.by digits --split.percent 15 --out {out}", "15 %"),
+    "alphabets of digits": ("train digits --split.by alphabets --split.percent 10 --out {out}", "--split.by samples"),
+    "all samples": ("train digits --split.by samples --out {out}", "leave no image to validate on"),
+    "no such split": ("train digits --split.by letters --out {out}", "letters"),
+    "unpinned dataset": ("train hf:someone/pictures --out {out}", "commit"),
+    "reading with a model": ("parse {home}/run small.png --size 9 --out {out}", "a model knows both"),
     "nothing but blank images": ("train blank --out {out}", "blank"),
     "corrupt image": ("train corrupt --out {out}", "corrupt/1.png"),
     "corrupt npz": ("train corrupt.npz --out {out}", "corrupt.npz"),
@@ -379,8 +472,6 @@ WRONG = {
     "bank with another ending": ("bank {home}/bars.npz --out {out}.pt", ".safetensors"),
     "no bank": ("parse text.txt {home}/bars.npz --out {out}", "text.txt"),
     "bank that is not there": ("parse gone.safetensors {home}/bars.npz --out {out}", "gone.safetensors"),
-    "colour for a grey model": ("parse {home}/run colour.png --out {out}", "grey"),
-    "picture of another size": ("reconstruct {home}/run small.png --out {out}", "12x12"),
     "set of another size": ("reconstruct {home}/run digits --out {out}", "12x12"),
     "corrupt picture": ("reconstruct {home}/run corrupt/1.png --out {out}", "corrupt/1.png"),
     "no images asked for": ("reconstruct {home}/run {home}/bars.npz --count 0 --out {out}", "--count"),

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid
-from npdraw.config import Config
+from npdraw.config import Config, Reading, Split
 from npdraw.data import ImageSet
 from npdraw.derive import MODEL_IMAGES, PRIOR_IMAGES, derive
 from npdraw.errors import InputError
@@ -36,7 +36,7 @@ def grid_of(config: Config) -> Grid:
     ],
 )
 def test_canvas_and_part_size(height: int, width: int, canvas: tuple[int, int], part_size: int) -> None:
-    config = derive(ImageSet("x", pictures(3, 1, height, width)))
+    config = derive(ImageSet("x", pictures(3, 1, height, width)), Reading(), Split())
     assert (config.canvas_size, config.bank.part_size) == (canvas, part_size)
     grid = grid_of(config)
     assert grid.cells <= 64
@@ -45,7 +45,7 @@ def test_canvas_and_part_size(height: int, width: int, canvas: tuple[int, int], 
 
 def test_kind_of_images_decides_likelihood_and_nets() -> None:
     ink, grey, colour = (
-        derive(ImageSet("x", x))
+        derive(ImageSet("x", x), Reading(), Split())
         for x in (pictures(40, 1, 28, 28, levels=2), pictures(40, 1, 28, 28), pictures(40, 3, 32, 32))
     )
     assert [c.decoder.likelihood for c in (ink, grey, colour)] == ["bernoulli", "mixture", "mixture"]
@@ -57,7 +57,7 @@ def test_kind_of_images_decides_likelihood_and_nets() -> None:
 
 @pytest.mark.parametrize("count", [2, 3, 19, 21, 1000])
 def test_small_and_large_sets(count: int) -> None:
-    config = derive(ImageSet("x", pictures(count, 1, 4, 4)))
+    config = derive(ImageSet("x", pictures(count, 1, 4, 4)), Reading(), Split())
     assert 1 <= config.data.validation == max(1, round(count / 20)) < count
     left = count - config.data.validation
     assert config.prior_stage.epochs == min(1000, round(PRIOR_IMAGES / left))
@@ -66,7 +66,7 @@ def test_small_and_large_sets(count: int) -> None:
 
 def test_tiny_sets_get_few_parts_and_a_bank_can_be_built_of_half_of_them() -> None:
     images = pictures(2, 1, 8, 8, levels=2)
-    config = derive(ImageSet("x", images))
+    config = derive(ImageSet("x", images), Reading(), Split())
     assert 1 <= config.bank.parts <= 4  # of 15 patches of 2 x 2 that are not blank
     bank = PartBank.build(images[:1], config.bank.part_size, config.bank.parts, config.bank.patches)
     assert len(bank) == config.bank.parts
@@ -74,11 +74,11 @@ def test_tiny_sets_get_few_parts_and_a_bank_can_be_built_of_half_of_them() -> No
 
 def test_same_images_same_config() -> None:
     data = ImageSet("x", pictures(30, 3, 20, 20))
-    assert derive(data) == derive(data)
+    assert derive(data, Reading(), Split()) == derive(data, Reading(), Split())
 
 
 def test_what_cannot_be_drawn_is_refused() -> None:
     with pytest.raises(InputError, match="blank"):
-        derive(ImageSet("x", torch.zeros(5, 1, 8, 8, dtype=torch.uint8)))
+        derive(ImageSet("x", torch.zeros(5, 1, 8, 8, dtype=torch.uint8)), Reading(), Split())
     with pytest.raises(InputError, match="crop"):
-        derive(ImageSet("x", pictures(2, 1, 4, 200)))
+        derive(ImageSet("x", pictures(2, 1, 4, 200)), Reading(), Split())

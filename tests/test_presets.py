@@ -53,7 +53,7 @@ TABLE: list[tuple[str, str, Any, Any]] = [
     ("prior.heads", "released code", 16, 16),
     ("prior.head_dim", "released code", 64, 64),
     ("prior.mlp", "released code", 2048, 2048),
-    ("data.binarise", "released code", True, False),
+    ("data.binarise", "released code", "dynamic", "none"),
 ]
 # channels, side of the image, side of the canvas, T
 SIZES = {
@@ -106,7 +106,7 @@ def test_mnist_prior_has_the_released_codes_size() -> None:
 def test_every_number_says_where_it_comes_from(name: str) -> None:
     """A comment beside each number of a preset of the paper, but for those that describe the images."""
     text = store.presets()[name].read_text()
-    plain = ("height:", "width: 28", "width: 32", "width: 64\n", "channels:", "binarise: false", "stem_channels:")
+    plain = ("height:", "width: 28", "width: 32", "width: 64\n", "channels:", "binarise: none", "stem_channels:")
     known = (*plain, "shortcut: false", "parsed_epochs:")
     lines = [line for line in text.splitlines() if line.startswith("  ")]
     bare = [line.strip() for line in lines if "#" not in line and not (line.strip() + "\n").startswith(known)]

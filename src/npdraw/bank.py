@@ -15,10 +15,11 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from npdraw.canvas import to_unit
+from npdraw.canvas import Stack, to_unit
 from npdraw.errors import InputError
 
 BLANK = 0.1  # a patch whose brightest pixel is below this is blank
+CHUNK = 1_024  # images that are looked at together for patches
 EXACT = 10_000  # patches clustered at once; beyond, CLARA
 SAMPLES, SAMPLE_SIZE = 5, 5_000  # how many samples CLARA clusters, and how large (at least two patches a part)
 
@@ -54,7 +55,7 @@ class PartBank(nn.Module):
         return f'<div><code>{self!r}</code><br><img src="{show.png_data_uri(show.bank_picture(self.parts))}"></div>'
 
     @classmethod
-    def build(cls, images: Tensor, part_size: int, parts: int, patches: int = 5000, seed: int = 0) -> Self:
+    def build(cls, images: Stack, part_size: int, parts: int, patches: int = 5000, seed: int = 0) -> Self:
         """Learn a bank from images (N,C,H,W), uint8 or float in [0, 1]; the same seed gives the same bank."""
         candidates = sample_patches(images, part_size, patches, seed)  # (P,D)
         medoids = k_medoids(candidates, parts, seed)
@@ -69,11 +70,10 @@ def check_range(pixels: Tensor) -> None:
         raise InputError("pixels must lie in [0, 1], or be bytes from 0 to 255")
 
 
-def sample_patches(images: Tensor, part_size: int, count: int, seed: int) -> Tensor:
+def sample_patches(images: Stack, part_size: int, count: int, seed: int) -> Tensor:
     """Up to `count` random patches that are not blank: (P,D) float32, on the CPU; fewer where there are fewer."""
     if images.ndim != 4 or not len(images):
         raise InputError(f"a bank is learned from images of the shape (N, C, H, W), not {tuple(images.shape)}")
-    check_range(images)
     if count < 1:
         raise InputError(f"a bank is learned from at least one patch, not {count}")
     n, c, height, width = images.shape
@@ -82,7 +82,7 @@ def sample_patches(images: Tensor, part_size: int, count: int, seed: int) -> Ten
             f"a part of {part_size} x {part_size} does not fit images of {height} x {width}; choose a smaller part size"
         )
     generator = torch.Generator().manual_seed(seed)
-    flat, offset = images.reshape(-1), torch.arange(part_size)
+    offset = torch.arange(part_size)
     inside = (offset[:, None] * width + offset).flatten()  # (K*K,)
     inside = (torch.arange(c)[:, None] * (height * width) + inside).flatten()  # (D,)
     found, have = [], 0
@@ -90,8 +90,13 @@ def sample_patches(images: Tensor, part_size: int, count: int, seed: int) -> Ten
         i = torch.randint(n, (count,), generator=generator)
         y = torch.randint(height - part_size + 1, (count,), generator=generator)
         x = torch.randint(width - part_size + 1, (count,), generator=generator)
-        start = i * (c * height * width) + y * width + x
-        drawn = torch.cat([to_unit(flat[(s[:, None] + inside).to(flat.device)]).cpu() for s in start.split(100_000)])
+        drawn = torch.empty(count, len(inside))
+        for first in range(0, count, CHUNK):
+            chunk = slice(first, first + CHUNK)
+            seen = images[i[chunk]]  # (B,C,H,W)
+            check_range(seen)
+            at = ((y * width + x)[chunk, None] + inside).to(seen.device)  # (B,D)
+            drawn[chunk] = to_unit(seen.flatten(1).gather(1, at)).cpu()
         found.append(drawn[drawn.amax(1) >= BLANK])
         have += len(found[-1])
         if have >= count:

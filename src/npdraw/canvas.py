@@ -11,6 +11,7 @@ Choices:
 
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F
@@ -18,6 +19,20 @@ from torch import Tensor
 
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+
+
+class Stack(Protocol):
+    """Images (N,C,H,W) at rest: a tensor, or what gives tensors when it is indexed (a large set stays on disk)."""
+
+    @property
+    def ndim(self) -> int: ...
+
+    @property
+    def shape(self) -> torch.Size: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, which: Any) -> Tensor: ...
 
 
 def to_unit(pixels: Tensor) -> Tensor:

@@ -10,15 +10,19 @@ import difflib
 import errno
 import io
 import os
+import re
 import sys
-from collections.abc import Iterable, Iterator
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from collections.abc import Callable, Iterable, Iterator
+from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 
-from npdraw.config import Config
+from npdraw.config import Config, Reading
 from npdraw.errors import InputError, TrainingError
-from npdraw.verbs import VERBS, Train, Verb
+from npdraw.verbs import VERBS, Early, Train, Verb
+
+T = TypeVar("T")
+SHORT = tuple(f"--{field.name}" for field in dataclasses.fields(Reading))  # of `train`'s options --reading.NAME
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -32,10 +36,8 @@ def main(argv: list[str] | None = None) -> int:
                 from npdraw import __version__
 
                 print(f"npdraw {__version__}")
-            elif words[0] not in VERBS:
-                raise InputError(f"there is no {words[0]}; did you mean {_nearest(words[0], VERBS)}? See npdraw --help")
             else:
-                _read(words[0], words[1:]).run()
+                _read(*_verb(words)).run()
             sys.stdout.flush()
     except SystemExit as stop:
         return stop.code if isinstance(stop.code, int) else 0
@@ -87,10 +89,23 @@ def _help() -> str:
     )  # fmt: skip
 
 
+def _verb(words: list[str]) -> tuple[str, list[str]]:
+    """The verb, of one word or of two, and the words after it."""
+    for n in (2, 1):
+        if " ".join(words[:n]) in VERBS:
+            return " ".join(words[:n]), words[n:]
+    if words[0] == "data":
+        raise InputError("npdraw data needs show or info, as in npdraw data info mnist")
+    raise InputError(f"there is no {words[0]}; did you mean {_nearest(words[0], VERBS)}? See npdraw --help")
+
+
 def _read(name: str, words: list[str]) -> Verb:
     """The verb with its options, read by tyro; what it finds wrong is told in one sentence."""
     verb = VERBS[name]
     options = _options(verb)
+    if verb is Train:
+        words = [_long(word) for word in words]
+        options |= dict.fromkeys(SHORT, False)
     for word in words:
         option = word.split("=")[0].replace("_", "-")
         if option.startswith("--") and option not in (*options, "--help"):
@@ -98,20 +113,41 @@ def _read(name: str, words: list[str]) -> Verb:
     paragraphs = [" ".join(p.split()) for p in (verb.__doc__ or "").split("\n\n")]
     settings: dict[str, Any] = {"prog": f"npdraw {name}", "description": "\n\n".join(paragraphs), "args": words}
     if verb is Train:
-        settings["default"] = Train(tyro.MISSING, _defaults(words, options))
-    complaint = io.StringIO()
+        try:
+            settings["default"] = Train(tyro.MISSING, _defaults(words, options))
+        except _NotUnderstood as error:
+            raise InputError(f"{error}; see npdraw train --help") from None
     try:
-        with contextlib.redirect_stderr(complaint):
-            return tyro.cli(verb, **settings)
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            raise
-        sentence = _first_section(complaint.getvalue())
+        return _parse(lambda: tyro.cli(verb, **settings))
+    except _NotUnderstood as error:
+        sentence = str(error)
     if sentence.startswith("Missing"):
         needed = [f.name for f in dataclasses.fields(verb) if f.default is dataclasses.MISSING and f.name != "config"]
         written = [f"--{n}" if f"--{n}" in options else n.upper() for n in needed]
         sentence = f"npdraw {name} needs {' and '.join(written)}"
     raise InputError(f"{sentence}; see npdraw {name} --help")
+
+
+class _NotUnderstood(Exception):
+    """What tyro has to say of the words."""
+
+
+def _parse(call: Callable[[], T]) -> T:
+    """What tyro reads; its complaint is caught, its help goes through."""
+    complaint = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(complaint):
+            return call()
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            raise
+        raise _NotUnderstood(_first_section(complaint.getvalue())) from None
+
+
+def _long(word: str) -> str:
+    """`--size` as `--reading.size`, and so on."""
+    option, equals, value = word.partition("=")
+    return f"--reading.{option[2:]}{equals}{value}" if option in SHORT else word
 
 
 def _first_section(box: str) -> str:
@@ -123,7 +159,8 @@ def _first_section(box: str) -> str:
             lines.append(text)
         elif lines:
             break
-    return " ".join(lines).rstrip(".") or "the arguments are not understood"
+    text = re.sub(r"^Error parsing (?!--)[^:]*: ", "", " ".join(lines))  # an `InputError` of a dataclass's own
+    return text.rstrip(".") or "the arguments are not understood"
 
 
 def _options(verb: type, prefix: str = "--") -> dict[str, bool]:
@@ -133,7 +170,8 @@ def _options(verb: type, prefix: str = "--") -> dict[str, bool]:
         kind, *marks = get_args(hint) if get_origin(hint) is Annotated else (hint,)
         name = field.replace("_", "-")
         if isinstance(kind, type) and dataclasses.is_dataclass(kind):
-            found |= _options(kind, prefix if kind is Config else f"{prefix}{name}.")
+            flat = any(getattr(mark, "name", None) == "" for mark in marks)
+            found |= _options(kind, prefix if flat else f"{prefix}{name}.")
         elif tyro.conf.Positional not in marks:
             found[prefix + name] = kind is bool
             if hint is bool:  # a field of the config: a preset may have turned it on
@@ -151,8 +189,13 @@ def _defaults(words: list[str], options: dict[str, bool]) -> Config:
         return Config()
     from npdraw.derive import base, exists
 
-    only_help = ("-h" in words or "--help" in words) and not exists(target)
-    return Config() if only_help else base(target)
+    helps = {"-h", "--help"} & set(words)
+    if helps and not exists(target):
+        return Config()
+    early, _ = _parse(
+        lambda: tyro.cli(Early, args=[w for w in words if w not in helps], return_unknown_args=True, add_help=False)
+    )
+    return base(target, early.reading, early.split, early.data_dir, early.quiet or bool(helps))
 
 
 def _nearest(word: str, names: Iterable[str]) -> str:

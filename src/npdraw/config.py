@@ -33,6 +33,8 @@ BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all
     "model_stage.parsed_start": (0, 1),
     "model_stage.parsed_end": (0, 1),
     "model_stage.temperature_rate": (0, LARGEST),
+    "split.percent": (1e-6, 100),
+    "split.seed": (0, 10**12 - 1),
     "seed": (0, 10**12 - 1),
     "temperature": (0, LARGEST),
 }
@@ -43,7 +45,8 @@ class DataConfig:
     """Where the images come from and what they are."""
 
     source: str = ""
-    """`digits` (embedded), a folder of images, or an .npz with uint8 train_images."""
+    """A set by name (`digits`, `mnist`, `omniglot`, `cifar10`, `celeba`), or images of your own: a folder, .zip, .npz,
+    .parquet, chardata.mat or hf:OWNER/NAME@COMMIT."""
     height: int = 28
     """Height of the images."""
     width: int = 28
@@ -52,10 +55,70 @@ class DataConfig:
     """1 for grey, 3 for colour."""
     canvas: int = 28
     """Longer side of the canvas; a larger image is averaged by area for bank and parser."""
-    binarise: bool = False
-    """Draw every pixel as 0 or 1 anew at each use (bank and parses stay grey)."""
+    inverted: bool = False
+    """Whether light and dark were exchanged when the images were read: a fact of them, as their size is."""
+    binarise: Literal["none", "fixed", "dynamic"] = "none"
+    """Draw every pixel as 0 or 1, once by seed or anew at each use, for posterior, likelihood and scores (bank and
+    parses stay grey; validation and test images are drawn once)."""
     validation: int = 5000
-    """Images carved out of the training set by seed, at most a tenth of it."""
+    """Training images to validate on where the set has no validation images of its own; at most a tenth of all."""
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How pictures of your own are read; by default as they are found."""
+
+    size: str = ""
+    """Crop and resize them to so many pixels: 64, or width x height, 64x48. Needed where they are of several sizes."""
+    crop: str = "centre"
+    """centre (the largest box of the right shape), none (squeeze the whole), or a box in pixels: 148, or 148x120."""
+    colour: Literal["auto", "grey", "colour"] = "auto"
+    """Read them as grey or as colour; auto: colour where one of them is."""
+    invert: Literal["auto", "yes", "no"] = "auto"
+    """Exchange light and dark; auto: where they are dark ink on light paper."""
+
+    def __post_init__(self) -> None:
+        if self.size:
+            _pixels("--size", self.size)
+        if self.crop not in ("centre", "none"):
+            _pixels("--crop", self.crop)
+
+    @property
+    def box(self) -> tuple[int, int] | None:
+        """The size, height and width, if one is asked for."""
+        return _pixels("--size", self.size) if self.size else None
+
+    @property
+    def cut(self) -> tuple[int, int] | None:
+        """The crop, height and width, where it is one in pixels."""
+        return None if self.crop in ("centre", "none") else _pixels("--crop", self.crop)
+
+
+def _pixels(option: str, text: str) -> tuple[int, int]:
+    """Height and width of `64` or `64x48` (width first, as people write it)."""
+    sides = text.lower().split("x")
+    if len(sides) > 2 or not all(s.isascii() and s.isdigit() and 1 <= int(s) <= 100_000 for s in sides):
+        also = "centre, none or " if option == "--crop" else ""
+        raise InputError(f"{option} must be {also}pixels, 64 or width x height as in 64x48; not {text}")
+    return int(sides[-1]), int(sides[0])
+
+
+@dataclass(frozen=True)
+class Split:
+    """Which training images a run sees: all, or few as in the paper's low-data experiments."""
+
+    by: Literal["all", "digits", "characters", "alphabets", "samples"] = "all"
+    """What is chosen: classes 0, 1, ... (MNIST), characters or alphabets (Omniglot) by seed, or images by seed."""
+    percent: float = 100.0
+    """How much of them."""
+    seed: int = 0
+    """Which of them, and which images to validate on."""
+
+    @property
+    def name(self) -> str:
+        """For the names of runs: `digits-30`, `samples-0.1-seed2`; empty for all images and seed 0."""
+        words = [] if self.by == "all" else [self.by, f"{self.percent:g}"]
+        return "-".join([*words, f"seed{self.seed}"] if self.seed else words)
 
 
 @dataclass(frozen=True)
@@ -183,6 +246,8 @@ class Config:
     """Everything that makes a run."""
 
     data: DataConfig = field(default_factory=DataConfig)
+    reading: Reading = field(default_factory=Reading)
+    split: Split = field(default_factory=Split)
     bank: BankConfig = field(default_factory=BankConfig)
     prior: PriorConfig = field(default_factory=PriorConfig)
     posterior: PosteriorConfig = field(default_factory=PosteriorConfig)
@@ -190,7 +255,7 @@ class Config:
     prior_stage: PriorStage = field(default_factory=PriorStage)
     model_stage: ModelStage = field(default_factory=ModelStage)
     seed: int = 0
-    """Fixes bank, splits, weights, order and noise."""
+    """Fixes bank, weights, order and noise."""
     precision: Literal["fp32", "bf16"] = "fp32"
     """bf16: autocast in both stages."""
     compile: bool = False
@@ -213,6 +278,10 @@ class Config:
                 raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {value:g}")
         if self.data.channels not in (1, 3):
             raise InputError(f"data.channels must be 1 or 3, not {self.data.channels}")
+        if self.split.by == "all" and self.split.percent != 100:
+            raise InputError(
+                f"{self.split.percent:g} % of what? give --split.by digits, characters, alphabets or samples"
+            )
         if self.bank.parts > self.bank.patches:
             raise InputError(
                 f"{self.bank.parts} parts asked for of {self.bank.patches} patches; ask for fewer parts or more patches"

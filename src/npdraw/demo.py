@@ -16,10 +16,10 @@ from torch import Tensor, nn
 from npdraw import show, store
 from npdraw.canvas import render_steps
 from npdraw.config import Config
-from npdraw.data import load
+from npdraw.data import binarise, load
 from npdraw.model import NPDraw
 from npdraw.training import train
-from npdraw.training.stages import agreement, binarise
+from npdraw.training.stages import agreement
 
 SEEDS = range(64)
 SURE = 0.9
@@ -43,7 +43,7 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     """Train the `digits` preset in OUT/run (a finished run is not trained again), draw, judge, and say what came."""
     config = config or store.read_config(store.presets()["digits"])
     data = load("digits")
-    assert data.test is not None and data.test_labels is not None and data.train_labels is not None
+    assert data.test is not None
     began = time.monotonic()
     model = train(config, data, out / "run", device).eval()
     took = time.monotonic() - began
@@ -51,7 +51,7 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     untrained = NPDraw(config, model.bank).to(model.device).eval()
     held_out = data.test.to(model.device).float() / 255
     parses = model.parse(held_out)
-    ink = binarise(held_out, 0)  # a Bernoulli likelihood is one of pixels that are 0 or 1
+    ink = binarise(held_out, torch.arange(len(held_out)))  # a Bernoulli likelihood is one of pixels that are 0 or 1
     scores = [(agreement(m.encode(held_out), parses), float(m.elbo(ink).elbo.mean())) for m in (untrained, model)]
 
     sample = model.sample(seed=SEEDS)
@@ -67,12 +67,12 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     frames = show.animation_frames(*steps, first.whether, sample.images[:ANIMATED])
     show.save_animation(frames, out / "animation")
 
-    judge = train_judge(data.train, data.train_labels)
+    judge = train_judge(data.train, data.labels["train"]["class"])
     shown = torch.from_numpy(show.to_uint8(sample.images))[:, None]
     real = certainties(judge, data.test)
     found = Findings(
         sure=int((certainties(judge, shown).amax(1) >= SURE).sum()),
-        accuracy=float((real.argmax(1) == data.test_labels).double().mean()),
+        accuracy=float((real.argmax(1) == data.labels["test"]["class"]).double().mean()),
         sure_real=int((real.amax(1) >= SURE).sum()),
         agreement=(scores[0][0], scores[1][0]),
         elbo=(scores[0][1], scores[1][1]),

@@ -24,9 +24,12 @@ from npdraw.config import (
     PosteriorConfig,
     PriorConfig,
     PriorStage,
+    Reading,
+    Split,
 )
-from npdraw.data import ImageSet, load
+from npdraw.data import ImageSet, Subset, choose, is_images, load
 from npdraw.errors import InputError
+from npdraw.progress import Progress
 
 CANVAS = 32  # the longer side of a canvas, at most
 STEPS = 64  # of a drawing, at most
@@ -35,26 +38,23 @@ LOOKED_AT = 2000  # images that are looked at to count different patches
 PRIOR_IMAGES, MODEL_IMAGES = 200_000, 60_000  # that the two stages see, epochs times images
 
 
-def derive(data: ImageSet) -> Config:
-    """A config for these images: small nets that train fast, likelihood, canvas and bank by what the images are."""
-    ink, colour = data.levels_two, data.channels == 3
-    side = min(CANVAS, max(data.height, data.width))
-    size = Config(DataConfig(height=data.height, width=data.width, canvas=side), BankConfig(1)).canvas_size
-    part_size = next((k for k in range(2, min(size) + 1) if Grid(*size, k).cells <= STEPS), 0)
-    if not part_size:
-        raise InputError(
-            f"{data.name}: images of {data.width} x {data.height} become a canvas of {size[1]} x {size[0]}, too narrow "
-            "for parts; crop them to a shape closer to a square"
-        )
-    count = len(data.train)
-    validation = min(max(round(0.05 * count), 1), 5000)
-    left = count - validation
-    prior_epochs, model_epochs = _epochs(PRIOR_IMAGES, left), _epochs(MODEL_IMAGES, left)
+def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
+    """A config for these images: small nets that train fast, likelihood, canvas and bank by what the images are.
+
+    Of the images it looks at those alone that the split trains on.
+    """
+    validation = min(max(round(0.05 * len(data.train)), 1), 5000)
+    seen = choose(data, split, validation).train
+    ink, colour, grid = seen.two_levels, data.channels == 3, lay_out(data)
+    side = max(grid.height, grid.width)
+    prior_epochs, model_epochs = _epochs(PRIOR_IMAGES, len(seen)), _epochs(MODEL_IMAGES, len(seen))
     return Config(
-        data=DataConfig(data.name, data.height, data.width, data.channels, side, validation=validation),
-        bank=BankConfig(
-            part_size, _parts(data, Grid(*size, part_size), 200 if colour else 50 if ink else 100), PATCHES
+        data=DataConfig(
+            data.name, data.height, data.width, data.channels, side, inverted=data.inverted, validation=validation
         ),
+        reading=reading,
+        split=split,
+        bank=BankConfig(grid.part_size, _parts(seen, grid, 200 if colour else 50 if ink else 100), PATCHES),
         prior=PriorConfig(width=96, depth=4, heads=4, head_dim=24, mlp=192, stem="cells"),
         posterior=PosteriorConfig(layers=5 if colour else 4, width=64),
         decoder=DecoderConfig(
@@ -83,13 +83,26 @@ def derive(data: ImageSet) -> Config:
     )
 
 
+def lay_out(data: ImageSet) -> Grid:
+    """The grid that images get where nobody says otherwise: as few steps as fit into `STEPS`."""
+    side = min(CANVAS, max(data.height, data.width))
+    size = Config(DataConfig(height=data.height, width=data.width, canvas=side), bank=BankConfig(1)).canvas_size
+    part_size = next((k for k in range(2, min(size) + 1) if Grid(*size, k).cells <= STEPS), 0)
+    if not part_size:
+        raise InputError(
+            f"{data.name}: images of {data.width} x {data.height} become a canvas of {size[1]} x {size[0]}, too narrow "
+            "for parts; crop them to a shape closer to a square"
+        )
+    return Grid(*size, part_size)
+
+
 def _epochs(images: int, count: int) -> int:
     return min(max(round(images / count), 1), 1000)
 
 
-def _parts(data: ImageSet, grid: Grid, most: int) -> int:
+def _parts(images: Subset, grid: Grid, most: int) -> int:
     """As many parts as such images usually want, but at most a quarter of the different patches that there are."""
-    some = data.train[:: -(-len(data.train) // LOOKED_AT)]
+    some = images[:: -(-len(images) // LOOKED_AT)]
     patches = sample_patches(grid.shrink(some.float() / 255), grid.part_size, PATCHES, seed=0)
     return max(1, min(most, len(torch.unique(patches, dim=0)) // 4))
 
@@ -98,45 +111,46 @@ def _parts(data: ImageSet, grid: Grid, most: int) -> int:
 
 
 @lru_cache(maxsize=1)
-def images(source: str) -> ImageSet:
+def images(source: str, reading: Reading, data_dir: Path | None, quiet: bool) -> ImageSet:
     """The images of one command, read once though both its defaults and its training need them."""
-    return load(source)
+    with Progress(quiet) as progress:
+        return load(source, reading, data_dir, progress)
 
 
-def base(target: str) -> Config:
-    """The config that a target stands for, before overrides."""
+def base(target: str, reading: Reading, split: Split, data_dir: Path | None, quiet: bool) -> Config:
+    """The config that a target stands for, before overrides; where it is images, of how they are read and split."""
     images.cache_clear()  # another command may find other files
     file, path, presets = _config_file(target), Path(target).expanduser(), store.presets()
     if file is not None:
         return store.read_config(file)
-    if not path.exists():
+    if not path.exists() and not target.startswith("hf:"):
         raise InputError(
-            f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, a folder of images or an .npz"
+            f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, or images: a folder, .zip, "
+            ".npz, .parquet or hf:OWNER/NAME@COMMIT"
             + "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(target, presets, n=1))
         )
     if not derives(target):
-        raise InputError(f"{target} is neither a YAML file nor a folder of images nor an .npz")
-    config = derive(images(target))
+        raise InputError(f"{target} is neither a YAML file nor a folder of images, .zip, .npz or .parquet")
+    config = derive(images(target, reading, data_dir, quiet), reading, split)
     return dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))
 
 
 def derives(target: str) -> bool:
     """Whether a target is images without a config."""
-    path = Path(target).expanduser()
-    return _config_file(target) is None and (path.is_dir() or path.suffix.lower() == ".npz")
+    return _config_file(target) is None and is_images(target)
 
 
 def exists(target: str) -> bool:
-    return target in store.presets() or Path(target).expanduser().exists()
+    return target in store.presets() or target.startswith("hf:") or Path(target).expanduser().exists()
 
 
-def default_out(target: str) -> Path:
-    """Where to train a target: a run in its own folder, all else in runs/NAME."""
-    path = Path(target).expanduser()
+def default_out(target: str, split: Split) -> Path:
+    """Where to train a target: a run in its own folder, all else in runs/NAME, or runs/NAME-SPLIT."""
+    path = Path(target.partition("@")[0] if target.startswith("hf:") else target).expanduser()
     if (path / "config.yaml").is_file():
         return path
-    name = path.resolve().name
-    return Path("runs") / (Path(name).stem if path.suffix.lower() in (".yaml", ".yml", ".npz") else name)
+    name = path.resolve().name if path.is_dir() else path.stem
+    return Path("runs") / "-".join(filter(None, (name, split.name)))
 
 
 def _config_file(target: str) -> Path | None:

@@ -5,20 +5,25 @@ Each is read here as the verbs want it, and refused with one sentence where it c
 
 import os
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from npdraw import store
-from npdraw.canvas import Grid
-from npdraw.config import BankConfig, Config, DataConfig
-from npdraw.data import load
-from npdraw.data.folder import read_image
+from npdraw import derive, store
+from npdraw.canvas import Grid, Stack, to_unit
+from npdraw.config import BankConfig, Config, DataConfig, Reading
+from npdraw.data import ImageSet, Subset, binarise, is_pictures, load
+from npdraw.data.folder import SUFFIXES
+from npdraw.data.images import describe
+from npdraw.data.pictures import open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
+from npdraw.progress import Progress
 
 MOST_SEEDS = 1_000_000
+SHOWN = 12  # names of classes that are listed
 
 
 def prepare(device: str, out: Path) -> str:
@@ -63,33 +68,81 @@ def parse_seeds(text: str) -> list[int]:
     return [seed for span in spans for seed in span]
 
 
-def kind(channels: int, height: int, width: int) -> str:
-    """What images are, in words."""
-    return f"{width}x{height} {'colour' if channels == 3 else 'grey'}"
+def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | None) -> Tensor:
+    """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set, as a model wants them: own
+    pictures are cropped, resized and inverted as those were that it was trained on."""
+    c = model.config
+    size, colour = f"{c.data.width}x{c.data.height}", "grey" if c.data.channels == 1 else "colour"
+    invert: Literal["yes", "no"] = "yes" if c.data.inverted else "no"
+    images = read_images(source, Reading(size, c.reading.crop, colour, invert), count, data_dir)  # type: ignore[arg-type]
+    if images.shape[1] > c.data.channels or images.shape[2:] != model.decoder.size:
+        wanted = describe(c.data.channels, *model.decoder.size)
+        raise InputError(f"{source} holds images of {describe(*images.shape[1:])}, but the model is for {wanted}")
+    return images.expand(-1, c.data.channels, -1, -1)
 
 
-def read_images(source: str, channels: int, size: tuple[int, int] | None, count: int | None) -> Tensor:
-    """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set, as a model wants them."""
+def as_seen(model: NPDraw, pixels: Tensor) -> Tensor:
+    """Images as the model's posterior sees them: floats in [0, 1] on its device, binarised where it was trained so."""
+    images = to_unit(pixels.to(model.device))
+    return images if model.config.data.binarise == "none" else binarise(images, torch.arange(len(images)))
+
+
+def read_images(source: str, reading: Reading, count: int | None, data_dir: Path | None) -> Tensor:
+    """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set."""
     if count is not None and count < 1:
         raise InputError(f"--count must be at least 1, not {count}")
     path = Path(source).expanduser()
-    if path.is_file() and path.suffix.lower() != ".npz":
-        return read_image(path, channels, *(size or ()))
-    data = load(source)
-    images = data.train if data.test is None else data.test
-    if images.shape[1] > channels or (size is not None and images.shape[2:] != size):
-        wanted = kind(channels, *size) if size else "grey"
-        raise InputError(
-            f"{data.name} holds images of {kind(*images.shape[1:])}, but the model or bank is for {wanted}"
-        )
-    return images[:count].expand(-1, channels, -1, -1)
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        return torch.from_numpy(open_picture(source, path.read_bytes(), reading).copy())[None]
+    if not is_pictures(source):  # a set of one size and colour, which is refused later where it does not fit
+        reading = Reading(invert=reading.invert)
+    data = load_shown(source, reading, data_dir)
+    return (data.train if data.test is None else data.test)[:count]
 
 
-def lay_out(images: Tensor, bank: BankConfig, canvas: int | None) -> tuple[Config, Grid]:
+def load_shown(source: str, reading: Reading, data_dir: Path | None) -> ImageSet:
+    """An image set, with progress for the person who waits for it, and a word on what it is."""
+    with Progress() as progress:
+        data = load(source, reading, data_dir, progress)
+        for line in (str(data), *data.notes):
+            progress.say(line)
+    return data
+
+
+def tell(data: ImageSet, source: str) -> list[str]:
+    """What an image set holds, line by line, after what `load_shown` says of it."""
+    lines = []
+    for kind, values in data.labels.get("train", {}).items():
+        found, counts = values.unique(return_counts=True)
+        names = data.names.get(kind, ())
+        shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+        span = f"{int(counts.min()):,}" + (f" to {int(counts.max()):,}" if counts.min() < counts.max() else "")
+        lines.append(f"{kind}: {len(found):,}" + (f" ({shown})" if shown else "") + f", {span} training images each")
+    total, squares, count = torch.zeros(()), torch.zeros(()), 0
+    for x in Subset(data.train).chunks():
+        x = to_unit(x).double()
+        total, squares = total + x.sum((0, 2, 3)), squares + (x**2).sum((0, 2, 3))
+        count += x[:, 0].numel()
+    mean = total / count
+    spread = (squares / count - mean**2).clamp_min(0).sqrt()
+    figures = (" ".join(f"{float(v):.4f}" for v in values) for values in (mean, spread))
+    lines.append("mean {}, standard deviation {} of training pixels in [0, 1]".format(*figures))
+    lines.append("two levels, ink and none" if Subset(data.train).two_levels else "many levels")
+    presets = store.presets()
+    c = store.read_config(presets[source]) if source in presets else None
+    grid = Grid(*c.canvas_size, c.bank.part_size) if c else derive.lay_out(data)
+    cells = f"{grid.rows} x {grid.columns} cells of {grid.part_size} x {grid.part_size}"
+    lines.append(f"as a drawing: T = {grid.cells} steps, {cells} on a canvas of {grid.width} x {grid.height}")
+    if data.files:
+        lines.append(f"files: {data.files}")
+    return lines
+
+
+def lay_out(images: Stack, bank: BankConfig, canvas: int | None) -> tuple[Config, Grid]:
     """Config and grid for images (N,C,H,W) on a canvas with this longer side; None: as large as they are."""
     channels, height, width = images.shape[1:]
     longer = max(height, width) if canvas is None else canvas
-    config = Config(DataConfig(height=height, width=width, channels=channels, canvas=longer), bank)
+    config = Config(DataConfig(height=height, width=width, channels=channels, canvas=longer), bank=bank)
     return config, Grid(*config.canvas_size, bank.part_size)
 
 

@@ -150,6 +150,11 @@ class NPDraw(nn.Module):
         empty = torch.zeros(0, self.grid.cells, dtype=torch.int64, device=self.device)
         return Drawing.cat([Drawing(empty, empty, empty), *drawings])
 
+    def as_given(self, pictures: Tensor) -> Tensor:
+        """Images, canvases or parts in [0, 1] as the pictures came that this model learned from: light and dark are
+        exchanged again where they were when the pictures were read (ink on paper)."""
+        return 1 - pictures if self.config.data.inverted else pictures
+
     def reconstruct(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Tensor:
         """Images through the posterior, never the parser, and back: (N,C,H,W)"""
         return self.decode(self.encode(images, seed))

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from npdraw.bank import nearest
-from npdraw.canvas import Grid, to_unit
+from npdraw.canvas import Grid, Stack, to_unit
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.noise import wide
@@ -19,7 +19,7 @@ THRESHOLD = 0.01  # epsilon of Alg. 1
 CHUNK = 1024  # images at a time: bounds the memory
 
 
-def parse(images: Tensor, parts: Tensor, grid: Grid, threshold: float = THRESHOLD) -> Drawing:
+def parse(images: Stack, parts: Tensor, grid: Grid, threshold: float = THRESHOLD) -> Drawing:
     """Parse images (N,C,H,W), uint8 or float in [0, 1], with parts (M,C,K,K), on the device of `parts`.
 
     Images larger than the canvas are averaged by area first. Step t draws in place t or is skipped.

@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from npdraw.bank import PartBank
 from npdraw.config import Config, ModelStage, PriorStage
-from npdraw.data import ImageSet
+from npdraw.data import ImageSet, choose
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
@@ -20,8 +20,7 @@ from npdraw.prior import fixed_batch
 def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     """What a training run will be. Settings that make no model are refused."""
     world = int(os.environ.get("WORLD_SIZE", "1"))
-    validation = min(config.data.validation, len(data.train) // 10 or 1)
-    count = len(data.train) - validation
+    count, validation = map(len, choose(data, config.split, config.data.validation))
     stages: list[PriorStage | ModelStage] = [config.prior_stage, config.model_stage]
     batches = [max(1, min(stage.batch, count) // world) for stage in stages]
     try:
@@ -34,11 +33,12 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     own = _count(model.posterior) + _count(model.decoder)
     sizes = [_count(model.prior), _count(model) if config.model_stage.joint else own]
     weights = _count(model) * 4
-    pixels = data.train.numel() + len(data.train) * grid.cells * 17  # and parses: two int64 and a bool a step
+    pixels = (count + validation) * (data.train[0].numel() + grid.cells * 17)  # and parses: two int64 and a bool a step
     lines = [
         f"model: {parameters(model)}; T = {grid.cells} steps ({grid.rows} x {grid.columns} cells of {k} x {k}), "
         f"{config.bank.parts} parts, canvas {grid.width} x {grid.height}",
-        f"data: {count:,} images to train on, {validation:,} to validate on, from {data.name}",
+        f"data: {count:,} images to train on, {validation:,} to validate on, from {data.name}"
+        + (f" (split {config.split.name})" if config.split.name else ""),
     ]
     for name, stage, b, size, act in zip(("prior", "model"), stages, batches, sizes, kept):
         n = stage.epochs * (count // (b * world))

@@ -128,13 +128,14 @@ def animation_frames(
     images: Tensor | None = None,
     columns: int | None = None,
     scale: int | None = None,
+    empty: float = 0.0,
 ) -> list[Image.Image]:
     """B drawings made step by step in one sheet: what `render_steps` gives, and what the decoder made of it.
 
-    canvases (B,T,C,H,W), masks (B,T,1,H,W), whether (B,T), images (B,C,*,*). The frames are: the empty canvas; one a
-    step, with the cell of the newest part outlined, where a drawing did not skip it; the finished canvas (`HOLD`
-    frames); and with images a fade (`FADE` frames) into them (`HOLD` frames). A step that every drawing skips has no
-    frame. Width and height are even, as H.264 wants them.
+    canvases (B,T,C,H,W), masks (B,T,1,H,W), whether (B,T), images (B,C,*,*). The frames are: the empty canvas, of the
+    level `empty`; one a step, with the cell of the newest part outlined, where a drawing did not skip it; the finished
+    canvas (`HOLD` frames); and with images a fade (`FADE` frames) into them (`HOLD` frames). A step that every drawing
+    skips has no frame. Width and height are even, as H.264 wants them.
     """
     b, t = whether.shape
     if canvases.ndim != 5 or canvases.shape[:2] != (b, t) or masks.shape != (b, t, 1, *canvases.shape[3:]):
@@ -157,14 +158,15 @@ def animation_frames(
         picture.paste(ACCENT, (0, sheet.height, round(progress * picture.width), sheet.height + 3))
         return _even(picture)
 
-    frames = [frame(np.zeros((b, h, w, 3), np.uint8), f"step 0 of {t}", 0)]
+    blank = np.full((b, h, w, 3), round(255 * empty), np.uint8)
+    frames = [frame(blank, f"step 0 of {t}", 0)]
     drawn, cells = whether.bool().cpu(), (masks[:, :, 0] > 0).cpu().numpy()  # (B,T), (B,T,H,W)
     for step in drawn.any(0).nonzero().flatten().tolist():
         tiles = _resize(_rgb(canvases[:, step]), h, w)
         for i in drawn[:, step].nonzero().flatten().tolist():
             _outline(tiles[i], cells[i, step], min(scale, 2))
         frames.append(frame(tiles, f"step {step + 1} of {t}", (step + 1) / t))
-    last = _resize(_rgb(canvases[:, -1]), h, w) if t else np.zeros((b, h, w, 3), np.uint8)
+    last = _resize(_rgb(canvases[:, -1]), h, w) if t else blank
     frames += [frame(last, "canvas", 1)] * HOLD
     if decoded is not None:
         final = _resize(decoded, h, w)

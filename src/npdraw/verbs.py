@@ -7,13 +7,13 @@ imported inside `run`, so that help is quick.
 import dataclasses
 import math
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from npdraw.config import BankConfig, Config, to_dict
+from npdraw.config import BankConfig, Config, Reading, Split, to_dict
 from npdraw.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,8 +28,12 @@ DryRun = Annotated[Flag, arg(help="Print the plan (parameters, steps, memory, de
 Model = Annotated[Positional[str], arg(metavar="MODEL", help="Run, saved model or shipped model.")]
 Source = Annotated[
     Positional[str],
-    arg(metavar="IMAGES", help="Picture, folder, .npz or `digits` (the test images, where a set has them)."),
+    arg(metavar="IMAGES", help="Picture, folder, .zip, .npz or set by name (its test images, where it has them)."),
 ]
+DataDir = Annotated[
+    Path | None, arg(help="Where public sets lie, or go to, and prepared images: the platform's cache by default.")
+]
+HowRead = Annotated[Reading, arg(name="")]
 CHUNK = 1024  # pictures at a time, and in one grid at most
 IN_ANIMATION, IN_PAIRS = 64, 20  # pictures shown in one file, at most
 
@@ -70,7 +74,7 @@ class Bank:
     """
 
     source: Annotated[Positional[str], arg(metavar="SOURCE")]
-    """`digits`, a folder of images or an .npz."""
+    """A set by name (digits, mnist, ...), or images: a folder, .zip, .npz, .parquet."""
     out: Path
     """File for the bank (.safetensors); its picture lies beside it (.png)."""
     part_size: int = 5
@@ -83,6 +87,8 @@ class Bank:
     """The same seed gives the same bank."""
     canvas: int | None = None
     """Longer side of the canvas: larger images are averaged by area first."""
+    reading: HowRead = field(default_factory=Reading)
+    data_dir: DataDir = None
 
     def run(self) -> None:
         if self.out.is_dir():
@@ -90,13 +96,14 @@ class Bank:
         if self.out.suffix != ".safetensors":
             raise InputError(f"--out {self.out} should end in .safetensors")
         from npdraw import inputs, show, store
-        from npdraw.data import load
+        from npdraw.data import Subset
         from npdraw.training.stages import build_bank
 
         inputs.check_folder(self.out.absolute().parent)
         if self.parts < 1 or self.patches < 1:
             raise InputError("--parts and --patches must be at least 1")
-        images = load(self.source).train
+        data = inputs.load_shown(self.source, self.reading, self.data_dir)
+        images = Subset(data.train)
         config, grid = inputs.lay_out(images, BankConfig(self.part_size, self.parts, self.patches), self.canvas)
         bank = build_bank(dataclasses.replace(config, seed=self.seed), images, grid)
         store.save_bank(bank, self.out)
@@ -120,6 +127,8 @@ class Parse:
     """Parse only the first so many images."""
     canvas: int | None = None
     """For a bank: longer side of the canvas, as the bank was built with."""
+    reading: HowRead = field(default_factory=Reading)
+    data_dir: DataDir = None
     device: Device = "auto"
 
     def run(self) -> None:
@@ -130,14 +139,15 @@ class Parse:
         device = inputs.prepare(self.device, self.out)
         if Path(self.bank).is_file() or self.bank.endswith(".safetensors"):
             bank = store.load_bank(self.bank).to(device)
-            images = inputs.read_images(self.images, bank.channels, None, self.count)
+            images = inputs.read_images(self.images, self.reading, self.count, self.data_dir)
+            images = images.expand(-1, max(images.shape[1], bank.channels), -1, -1)  # grey is welcome as colour
             _, grid = inputs.lay_out(images, BankConfig(bank.part_size), self.canvas)
         else:
-            if self.canvas is not None:
-                raise InputError("--canvas goes with a bank; a model knows its canvas")
+            if self.canvas is not None or self.reading != Reading():
+                raise InputError("--canvas and how to read pictures go with a bank; a model knows both")
             model = store.load_model(self.bank, device)
             bank, grid = model.bank, model.grid
-            images = inputs.read_images(self.images, bank.channels, model.decoder.size, self.count)
+            images = inputs.read_for(model, self.images, self.count, self.data_dir)
         drawings, squared, ratios = [], 0.0, 0.0
         for x in images.split(CHUNK):
             small = grid.shrink(x.to(device).float() / 255)
@@ -158,19 +168,23 @@ class Parse:
 
 @dataclass
 class Train:
-    """Train a model on a preset's data, a YAML file's, a folder of images or an .npz; or go on with such a run.
+    """Train a model on a preset's data, a YAML file's or images of your own; or go on with such a run.
 
-    Any field of the config can be overridden. For a folder or an .npz a config is derived from the images and printed.
+    Any field of the config can be overridden. For your own images (a folder, .zip, .npz, .parquet or a dataset on the
+    Hugging Face hub, hf:OWNER/NAME@COMMIT) a config is derived from what they are, and printed. --size, --crop,
+    --colour and --invert are short for --reading.size and so on.
 
-    Examples: npdraw train digits | npdraw train mnist --data.source mnist.npz --prior.depth 4 --bank.parts 100 |
-    npdraw train my-pictures/ --out runs/mine --dry-run
+    Examples: npdraw train digits | npdraw train mnist --prior.depth 4 --bank.parts 100 |
+    npdraw train my-pictures/ --size 64 --out runs/mine --dry-run |
+    npdraw train mnist --split.by digits --split.percent 30
     """
 
     target: Annotated[Positional[str], arg(metavar="TARGET")]
-    """Preset, YAML file, folder of images, .npz, or a run to go on with."""
+    """Preset, YAML file, your own images, or a run to go on with."""
     config: Annotated[Config, arg(name="")]
     out: Path | None = None
     """The run's directory; runs/NAME by default."""
+    data_dir: DataDir = None
     device: Device = "auto"
     dry_run: DryRun = False
     quiet: Flag = False
@@ -178,39 +192,45 @@ class Train:
 
     def run(self) -> None:
         from npdraw import derive, inputs
+        from npdraw.data import is_images
         from npdraw.plan import plan
         from npdraw.training import train
         from npdraw.training.run import Run
+        from npdraw.training.stages import settle
 
-        config, out = self.config, self.out or derive.default_out(self.target)
+        config, out = self.config, self.out or derive.default_out(self.target, self.config.split)
         if not config.data.source:
             raise InputError(
-                f"{self.target} needs its images: give --data.source FILE.npz (with uint8 train_images, optionally "
-                "test_images) or --data.source FOLDER"
+                f"{self.target} needs its images: give --data.source with a set by name, a folder or a file"
             )
         device = inputs.prepare(self.device, out)
-        data = derive.images(config.data.source)
-        found, wanted = ((x.channels, x.height, x.width) for x in (data, config.data))
-        if found != wanted:
-            raise InputError(
-                f"{data.name} holds images of {inputs.kind(*found)}, the config is for {inputs.kind(*wanted)}; give "
-                f"--data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}, or other images"
-            )
         source = Path(config.data.source).expanduser()
-        if config.data.source != "digits" and source.is_dir() and out.resolve().is_relative_to(source.resolve()):
+        if is_images(config.data.source) and out.resolve().is_relative_to(source.resolve()):
             raise InputError(f"the run in {out} would lie among the images of {source}; choose another --out")
+        data = derive.images(config.data.source, config.reading, self.data_dir, self.quiet)
+        config = settle(config, data)
         Run.open(out, config, writes=False)
+        say("\n".join([str(data), *data.notes]), self.quiet)
         if derive.derives(self.target):
-            found_in = f"{len(data.train):,} images of {inputs.kind(*found)} in {data.name}"
-            say(f"derived from {found_in}:\n{_yaml(config)}", self.quiet)
+            say(f"derived from them:\n{_yaml(config)}", self.quiet)
         lines = plan(config, data, device)  # builds the nets without memory: what cannot be built is refused here
         if self.dry_run:
             say("\n".join([*lines, f"run: would be written to {out}"]))
             return
-        say(lines[0], self.quiet)
+        say("\n".join(lines[:2]), self.quiet)
         train(config, data, out, device, self.quiet)
         drawn_with = f"draw with: npdraw sample {out} --out samples"
         say(f"trained: {out} (pictures in {out / 'pictures'}); {drawn_with}", self.quiet)
+
+
+@dataclass
+class Early:
+    """What must be known of a `train` command before its defaults are, since these follow from the images."""
+
+    reading: Reading = field(default_factory=Reading)
+    split: Split = field(default_factory=Split)
+    data_dir: Path | None = None
+    quiet: Flag = False
 
 
 @dataclass
@@ -271,10 +291,11 @@ class Sample:
         for i in range(0, len(seeds), CHUNK):
             begun = prefix if prefix is None or len(prefix) == 1 else prefix[i : i + CHUNK]
             drawn = model.sample(seed=seeds[i : i + CHUNK], prefix=begun, **options)
-            images.append(show.to_uint8(drawn.images))
+            made = model.as_given(drawn.images)
+            images.append(show.to_uint8(made))
             drawings.append(drawn.drawing.to("cpu"))
             if i == 0:
-                shown = drawn.images
+                shown = made
         pixels, drawing = np.concatenate(images), Drawing.cat(drawings)
         written = [show.save_picture(show.grid(shown), self.out / "grid.png")]
         if self.png:
@@ -309,6 +330,7 @@ class Reconstruct:
     """Folder for reconstructions.png and drawings.json (the posterior's)."""
     count: int = 20
     """How many images, the first ones."""
+    data_dir: DataDir = None
     device: Device = "auto"
 
     def run(self) -> None:
@@ -317,13 +339,14 @@ class Reconstruct:
 
         device = inputs.prepare(self.device, self.out)
         model = store.load_model(self.model, device)
-        pixels = inputs.read_images(self.images, model.config.data.channels, model.decoder.size, self.count)
-        images = pixels.to(device).float() / 255
+        pixels = inputs.read_for(model, self.images, self.count, self.data_dir)
+        images = inputs.as_seen(model, pixels)
         drawing = model.encode(images)
         rebuilt = model.decode(drawing)
         rows = {"image": images, "parse": model.render(model.parse(images)), "canvas": model.render(drawing)}
+        rows = {name: model.as_given(x) for name, x in {**rows, "reconstruction": rebuilt}.items()}
         store.save_drawing(drawing, self.out / "drawings.json")
-        picture = show.save_picture(show.pairs({**rows, "reconstruction": rebuilt}), self.out / "reconstructions.png")
+        picture = show.save_picture(show.pairs(rows), self.out / "reconstructions.png")
         say(f"{_many(len(images), 'image')} rebuilt through the posterior: {_psnr(*psnr(images, rebuilt))}")
         _say_written(picture, self.out / "drawings.json")
 
@@ -346,7 +369,6 @@ class Animate:
         if not self.out.name:
             raise InputError("--out needs a file name")
         from npdraw import inputs, store
-        from npdraw.data.folder import read_image
 
         device = inputs.prepare(self.device, self.out.absolute().parent)
         model = store.load_model(self.model, device)
@@ -355,11 +377,11 @@ class Animate:
             if not len(drawing):
                 raise InputError(f"{self.what} holds no drawing")
         else:
-            drawing = model.encode(read_image(self.what, model.config.data.channels, *model.decoder.size))
+            drawing = model.encode(inputs.as_seen(model, inputs.read_for(model, str(self.what), 1, None)))
         if len(drawing) > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {len(drawing):,} drawings")
         drawing = drawing[:IN_ANIMATION]
-        _say_written(*_animation(model, drawing, model.decode(drawing), self.out))
+        _say_written(*_animation(model, drawing, model.as_given(model.decode(drawing)), self.out))
 
 
 @dataclass
@@ -397,8 +419,60 @@ class Info:
         say(f"shipped models: {', '.join(store.shipped_models()) or 'none'}")
 
 
+@dataclass
+class DataShow:
+    """Draw a contact sheet of an image set, evenly chosen from its training images.
+
+    Example: npdraw data show my-pictures/ --size 64 --out sheet.png
+    """
+
+    source: Annotated[Positional[str], arg(metavar="SET")]
+    """A set by name (digits, mnist, omniglot, cifar10, celeba), or images: a folder, .zip, .npz, .parquet."""
+    out: Path = Path("sheet.png")
+    """The picture to write."""
+    count: int = 100
+    """How many images."""
+    reading: HowRead = field(default_factory=Reading)
+    data_dir: DataDir = None
+
+    def run(self) -> None:
+        if self.out.is_dir() or self.out.suffix.lower() != ".png":
+            raise InputError(f"--out {self.out} should be a file that ends in .png")
+        if not 1 <= self.count <= CHUNK:
+            raise InputError(f"--count must be from 1 to {CHUNK:,}, not {self.count}")
+        import torch
+
+        from npdraw import inputs, show
+
+        inputs.check_folder(self.out.absolute().parent)
+        data = inputs.load_shown(self.source, self.reading, self.data_dir)
+        count = min(self.count, len(data.train))
+        chosen = data.train[torch.arange(count) * len(data.train) // count]
+        _say_written(show.save_picture(show.grid(chosen.float() / 255), self.out))
+
+
+@dataclass
+class DataInfo:
+    """Print what an image set holds: counts, sizes, classes, mean and spread, the steps T, and where it lies.
+
+    Example: npdraw data info mnist
+    """
+
+    source: Annotated[Positional[str], arg(metavar="SET")]
+    """A set by name (digits, mnist, omniglot, cifar10, celeba), or images: a folder, .zip, .npz, .parquet."""
+    reading: HowRead = field(default_factory=Reading)
+    data_dir: DataDir = None
+
+    def run(self) -> None:
+        from npdraw import inputs
+
+        data = inputs.load_shown(self.source, self.reading, self.data_dir)
+        say("\n".join(inputs.tell(data, self.source)))
+
+
 ALL: tuple[type[Verb], ...] = (Demo, Bank, Parse, Train, Sample, Reconstruct, Animate, Info)
-VERBS = {verb.__name__.lower(): verb for verb in ALL}
+VERBS: dict[str, type[Verb]] = {verb.__name__.lower(): verb for verb in ALL}
+VERBS |= {"data show": DataShow, "data info": DataInfo}
 
 
 def say(text: str, quiet: bool = False) -> None:
@@ -431,5 +505,7 @@ def _animation(model: "NPDraw", drawing: "Drawing", images: "Tensor", stem: Path
     from npdraw.canvas import render_steps
 
     drawing = drawing.to(model.device)
-    steps = render_steps(drawing, model.bank.parts, model.grid)
-    return show.save_animation(show.animation_frames(*steps, drawing.whether, images), stem)
+    canvases, masks = render_steps(drawing, model.bank.parts, model.grid)
+    empty = float(model.config.data.inverted)
+    frames = show.animation_frames(model.as_given(canvases), masks, drawing.whether, images, empty=empty)
+    return show.save_animation(frames, stem)

@@ -10,30 +10,30 @@ from pathlib import Path
 import pytest
 import torch
 
-from npdraw.data import digits, load
+from npdraw.data import Subset, digits, load
 from npdraw.errors import InputError
 
 
 def test_digits_are_mnist_shuffled_with_labels() -> None:
     images = load("digits")
-    assert images.test is not None and images.train_labels is not None and images.test_labels is not None
+    train, test = (images.labels[part]["class"] for part in ("train", "test"))
+    assert images.test is not None and images.validation is None and images.files is not None
     assert images.train.shape == (4500, 1, 28, 28) and images.test.shape == (500, 1, 28, 28)
-    assert images.train.dtype == torch.uint8 and images.train_labels.dtype == torch.int64
-    assert not images.levels_two  # grey edges
+    assert images.names == {"class": tuple("0123456789")} and not images.inverted and not images.notes
+    assert not Subset(images.train).two_levels  # grey edges
     # 500 of each class in all, and no class missing from the test set, as it would be without the shuffle
-    assert torch.cat([images.train_labels, images.test_labels]).bincount().tolist() == [500] * 10
-    assert int(images.test_labels.bincount(minlength=10).min()) > 25
-    assert images.train_labels[:10].tolist() == [3, 8, 9, 9, 1, 5, 3, 5, 1, 8]  # the same order everywhere
+    assert torch.cat([train, test]).bincount().tolist() == [500] * 10
+    assert int(test.bincount(minlength=10).min()) > 25
+    assert train[:10].tolist() == [3, 8, 9, 9, 1, 5, 3, 5, 1, 8]  # the same order everywhere
     assert len(torch.cat([images.train, images.test]).flatten(1).unique(dim=0)) == 5000
 
 
 def test_labels_belong_to_their_images() -> None:
     """A one is mostly empty and a zero has a hole: enough to notice labels that were shuffled apart from images."""
     images = load("digits")
-    assert images.train_labels is not None
     ink = (images.train > 127).float().mean((1, 2, 3))
     middle = images.train[:, 0, 12:16, 12:16].float().mean((1, 2)) / 255
-    of = {label: images.train_labels == label for label in (0, 1)}
+    of = {label: images.labels["train"]["class"] == label for label in (0, 1)}
     assert ink[of[1]].mean() < 0.6 * ink[of[0]].mean()
     assert middle[of[0]].mean() < 0.15 < 0.6 < middle[of[1]].mean()
 

@@ -46,9 +46,8 @@ def test_demo_writes_judges_and_does_not_train_twice(tmp_path: Path, monkeypatch
 
 def test_judge_is_the_same_for_the_same_seed_and_unsure_of_an_empty_image() -> None:
     data = load("digits")
-    assert data.train_labels is not None
     state = torch.random.get_rng_state()
-    few, labels = data.train[:1000], data.train_labels[:1000]
+    few, labels = data.train[:1000], data.labels["train"]["class"][:1000]
     judges = [train_judge(few, labels) for _ in range(2)]
     assert torch.equal(certainties(judges[0], data.train[:50]), certainties(judges[1], data.train[:50]))
     assert torch.equal(state, torch.random.get_rng_state())  # it leaves the generator of others alone
@@ -59,8 +58,7 @@ def test_judge_is_the_same_for_the_same_seed_and_unsure_of_an_empty_image() -> N
 def test_shipped_digits_are_digits_to_the_judge() -> None:
     """The model that the demo trains, as shipped: the judge is sure of at least 40 of seeds 0-63."""
     data, model = load("digits"), store.load_model("digits")
-    assert data.train_labels is not None
-    judge = train_judge(data.train, data.train_labels)
+    judge = train_judge(data.train, data.labels["train"]["class"])
     shown = torch.from_numpy(show.to_uint8(model.sample(seed=range(64)).images))[:, None]
     sure = certainties(judge, shown)
     assert int((sure.amax(1) >= 0.9).sum()) >= 40

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from npdraw.bank import PartBank
 from npdraw.errors import TrainingError
+from npdraw.progress import Progress
 from npdraw.training.loop import Average, Stage, fit, hash_of, order, rate_at, seed_step
-from npdraw.training.progress import Progress
 from npdraw.training.run import Run
 from training import tiny
 

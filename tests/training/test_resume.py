@@ -21,7 +21,7 @@ EVERY = 7  # steps between checkpoints: no divisor of the five steps of an epoch
 CHANGES: tiny.Settings = {
     "checkpoint_steps": EVERY,
     "picture_epochs": 2,
-    "data": {"binarise": True},
+    "data": {"binarise": "dynamic"},
     "prior_stage": {"epochs": 5, "ema": 0.9, "warmup": 8, "decay": True},
     "model_stage": {"epochs": 5, "kl_every": 2, "parsed_start": 1.0, "parsed_epochs": 4, "decay": True},
 }

@@ -19,8 +19,8 @@ from npdraw.bank import PartBank
 from npdraw.data import ImageSet
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
+from npdraw.progress import Progress
 from npdraw.training import stages
-from npdraw.training.progress import Progress
 from npdraw.training.run import Run, pack_optimizer, unpack_optimizer
 from training import tiny
 
@@ -144,8 +144,8 @@ def test_empty_folder_is_welcome(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "images", "sentence"),
     [
-        ({}, tiny.strokes(20, side=16), r"\(1, 12, 12\).*has \(1, 16, 16\)"),
-        ({}, tiny.strokes(20, channels=3), r"\(1, 12, 12\).*has \(3, 12, 12\)"),
+        ({}, tiny.strokes(20, side=16), "16x16 grey, the config is for 12x12 grey"),
+        ({}, tiny.strokes(20, channels=3), "12x12 colour, the config is for 12x12 grey"),
         ({"bank": {"parts": 201}}, tiny.strokes(20), "201 parts asked for.*ask for fewer parts"),
         ({"bank": {"parts": 150}}, tiny.strokes(20) // 255 * 255, "150 parts asked for.*ask for fewer parts"),
         ({"data": {"validation": 0}}, tiny.strokes(20), "validation"),
@@ -246,7 +246,7 @@ def test_output_that_is_no_terminal_gets_a_few_plain_lines(
 def test_long_work_says_how_far_it_is(capsys: pytest.CaptureFixture[str], plain: None, monkeypatch: Any) -> None:
     """One line every 15 seconds, with the time that is left by the rate since this start, not since the first."""
     clock = iter(range(0, 10_000, 5))
-    monkeypatch.setattr("npdraw.training.progress.time.monotonic", lambda: float(next(clock)))
+    monkeypatch.setattr("npdraw.progress.time.monotonic", lambda: float(next(clock)))
     with Progress() as progress:
         progress.start("stage prior", 1000, 900)
         for _ in range(10):

@@ -3,6 +3,7 @@
 import math
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,8 +14,8 @@ from torch import Tensor, nn
 from npdraw import store
 from npdraw.bank import PartBank
 from npdraw.choices import Terms
-from npdraw.config import Config, from_dict
-from npdraw.data import ImageSet, load, split
+from npdraw.config import Config, Split, from_dict
+from npdraw.data import ImageSet, Subset, binarise, choose, load
 from npdraw.drawing import Drawing
 from npdraw.errors import TrainingError
 from npdraw.likelihoods import Likelihood
@@ -22,7 +23,7 @@ from npdraw.model import Loss, NPDraw
 from npdraw.prior import Prior
 from npdraw.training import loop, stages
 from npdraw.training.loop import order
-from npdraw.training.stages import Images, agreement, binarise, calibrate
+from npdraw.training.stages import Images, agreement, calibrate
 from training import tiny
 
 torch.set_num_threads(1)
@@ -57,7 +58,7 @@ def test_stage_one_keeps_its_best_validation_epoch(tmp_path: Path, monkeypatch: 
         }
 
     original = stages._resident
-    monkeypatch.setattr(stages, "_resident", lambda x, model: original(255 - x if len(x) == 8 else x, model))
+    monkeypatch.setattr(stages, "_resident", lambda x, model: original(Subset(255 - x[:]) if len(x) == 8 else x, model))
     tiny.train(tmp_path / "long", changes(12))
     scores = tiny.losses(tmp_path / "long", "prior", "validation")
     best = min(range(12), key=scores.__getitem__)
@@ -103,18 +104,20 @@ def test_best_epoch_survives_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 def test_validation_images_are_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bank, both stages and BatchNorm's statistics see the training images alone."""
-    seen: list[Tensor] = []
+    seen: list[Subset] = []
     resident, build = stages._resident, stages.build_bank
 
-    def noted(images: Tensor) -> Tensor:
+    def noted(images: Subset) -> Subset:
         seen.append(images)
         return images
 
     monkeypatch.setattr(stages, "_resident", lambda x, model: resident(noted(x), model))
     monkeypatch.setattr(stages, "build_bank", lambda c, x, grid: build(c, noted(x), grid))
     tiny.train(tmp_path / "run")
-    parts = split(tiny.data().train, None, 8, 0)
-    assert [torch.equal(x, y) for x, y in zip(seen, (parts.train, parts.train, parts.validation))] == [True] * 3
+    parts = choose(tiny.data(), Split(), 8)
+    assert not set(parts.train.index.tolist()) & set(parts.validation.index.tolist())
+    wanted = (parts.train, parts.train, parts.validation)
+    assert [torch.equal(x[:], y[:]) for x, y in zip(seen, wanted, strict=True)] == [True] * 3
 
 
 # --- stage two ---
@@ -214,8 +217,8 @@ def test_where_a_canvas_is_parsed_the_decoder_sees_the_parse(tmp_path: Path, mon
 def test_binarised_images_for_the_model_and_grey_ones_for_bank_and_parses(tmp_path: Path, steps: list[Step]) -> None:
     tiny.train(tmp_path / "grey")
     grey, steps[:] = list(steps), []
-    tiny.train(tmp_path / "ink", {"data": {"binarise": True}})
-    pixels = split(tiny.data().train, None, 8, 0).train.float() / 255
+    tiny.train(tmp_path / "ink", {"data": {"binarise": "dynamic"}})
+    pixels = choose(tiny.data(), Split(), 8).train[:].float() / 255
     bank = store.load_bank(tmp_path / "ink" / "bank.safetensors").parts
     assert torch.equal(bank, store.load_bank(tmp_path / "grey" / "bank.safetensors").parts)
     assert len(bank.unique()) > 10
@@ -231,17 +234,61 @@ def test_binarised_images_for_the_model_and_grey_ones_for_bank_and_parses(tmp_pa
     assert float((sum(epochs) / 2 - pixels)[pixels > 0].mean()) == pytest.approx(0, abs=0.03)
 
 
-def test_binarise_is_a_function_of_image_and_seed() -> None:
-    images = torch.rand(40, 1, 12, 12, generator=torch.Generator().manual_seed(0))
-    drawn = binarise(images, 3)
-    assert set(drawn.unique().tolist()) == {0.0, 1.0}
-    assert torch.equal(binarise(images, 3), drawn)
-    assert torch.equal(binarise(images[5:], 8), drawn[5:])  # by image, whatever the batch
-    assert not torch.equal(binarise(images, 4), drawn)
-    assert not torch.equal(*binarise(images[:1].expand(2, -1, -1, -1), 0))
-    assert float((drawn - images).mean()) == pytest.approx(0, abs=0.02)
-    whole = (images > 0.5).float()
-    assert torch.equal(binarise(whole, 0), whole)
+def test_fixed_ink_is_the_same_at_each_use(tmp_path: Path, steps: list[Step]) -> None:
+    tiny.train(tmp_path / "run", {"data": {"binarise": "fixed"}})
+    training = choose(tiny.data(), Split(), 8).train
+    once = binarise(training[:].float() / 255, training.index)  # by the image's place in the set
+    for i, step in enumerate(steps):
+        assert torch.equal(step.images, once[order(80, 0, "model", i // 5)[i % 5 * 16 :][:16]])
+
+
+@pytest.mark.parametrize("ink", ["fixed", "dynamic"])
+def test_validation_ink_is_drawn_once(tmp_path: Path, ink: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    scored: list[Tensor] = []
+    elbo = NPDraw.elbo
+    monkeypatch.setattr(NPDraw, "elbo", lambda self, x, *rest: (scored.append(x), elbo(self, x, *rest))[1])
+    tiny.train(tmp_path / "run", {"data": {"binarise": ink}, "picture_epochs": 1})
+    validation = choose(tiny.data(), Split(), 8).validation
+    assert len(scored) == 2
+    for x in scored:
+        assert torch.equal(x, binarise(validation[:].float() / 255, validation.index))
+
+
+class Watched(Tensor):
+    """Images that note which of them were read."""
+
+    read: set[int]
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is Tensor.__getitem__ and isinstance(args[0], Watched) and args[0].ndim == 4:
+            count = len(args[0])
+            args[0].read.update(torch.arange(count)[args[1]].flatten().tolist())
+        plain = [x.as_subclass(Tensor) if isinstance(x, Watched) else x for x in args]
+        if func in (Tensor.__len__, Tensor.shape.__get__, Tensor.ndim.__get__, Tensor.dtype.__get__):
+            return func(*plain)
+        assert func is Tensor.__getitem__ or args[0].ndim < 4, f"{func} reads all images"
+        return func(*plain, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("split", [Split("digits", 50), Split("samples", 30, 2), Split("alphabets", 40)])
+def test_a_split_sees_its_own_images_only(tmp_path: Path, split: Split) -> None:
+    """No other index is read by bank, parser, either stage, BatchNorm's statistics or pictures; and pixels that are
+    not of the split have no effect on a single weight."""
+    pixels, classes = tiny.strokes(120), torch.arange(120) % 10
+    labels = {"train": {"class": classes, "alphabet": classes}}
+    watched = pixels.clone().as_subclass(Watched)
+    watched.read = set()
+    config = replace(tiny.config(), split=split)
+    stages.train(config, ImageSet("watched", watched, labels=labels), tmp_path / "a", quiet=True)
+    parts = choose(ImageSet("plain", pixels, labels=labels), split, config.data.validation)
+    allowed = set(parts.train.index.tolist()) | set(parts.validation.index.tolist())
+    assert watched.read == allowed and len(allowed) < 120
+    foreign = torch.tensor(sorted(set(range(120)) - allowed))
+    other = pixels.clone()
+    other[foreign] = 255 - other[foreign]
+    stages.train(config, ImageSet("other", other, labels=labels), tmp_path / "b", quiet=True)
+    assert not tiny.differing(tiny.weights(tmp_path / "a"), tiny.weights(tmp_path / "b"))
 
 
 def test_final_model_holds_the_averaged_weights(tmp_path: Path) -> None:
@@ -305,23 +352,24 @@ def norms_of(module: nn.Module) -> list[nn.BatchNorm2d]:
 def trained(tmp_path: Path, changes: tiny.Settings | None = None) -> tuple[NPDraw, Images]:
     """A model that has learned a little, its BatchNorms' statistics spoilt, with its training images."""
     model = tiny.train(tmp_path / "run", changes)
-    pixels = split(tiny.data().train, None, 8, 0).train
+    pixels = choose(tiny.data(), Split(), 8).train
     for layer in norms_of(model):
         assert layer.running_mean is not None
         layer.running_mean.fill_(7.0)
         layer.momentum = 0.3
-    return model, Images(pixels, model.parse(pixels))
+    return model, Images(pixels, pixels.index, model.parse(pixels[:]))
 
 
-@pytest.mark.parametrize("ink", [False, True])
-def test_statistics_are_those_of_hard_posterior_canvases(tmp_path: Path, ink: bool) -> None:
+@pytest.mark.parametrize("ink", ["none", "fixed", "dynamic"])
+def test_statistics_are_those_of_hard_posterior_canvases(tmp_path: Path, ink: str) -> None:
     model, training = trained(tmp_path, {"data": {"binarise": ink}})
     calibrate(model.train(), training)
     assert not any(m.training for m in model.modules())
     norms = norms_of(model)
     assert all(m.momentum == 0.3 and m.track_running_stats for m in norms)
-    images = training.pixels[order(len(training.pixels), 0, "calibration", 0)].float() / 255  # seeds follow this order
-    images = binarise(images, 0) if ink else images
+    chosen = order(len(training.pixels), 0, "calibration", 0)  # seeds of the posterior's draws follow this order
+    images = training.pixels[chosen].float() / 255
+    images = images if ink == "none" else binarise(images, training.pixels.index[chosen])
     canvases = model.render(model.encode(images, seed=0))
     parts = model.bank.parts.unique()
     assert bool(torch.isin(canvases, torch.cat([parts, torch.zeros(1)])).all())  # hard
@@ -339,7 +387,7 @@ def test_statistics_of_several_batches_count_every_image_once(tmp_path: Path, mo
     model, training = trained(tmp_path)
     monkeypatch.setattr(stages, "CHUNK", 38)
     calibrate(model, training)
-    x = model.posterior.body[0](training.pixels.float() / 255).double()
+    x = model.posterior.body[0](training.pixels[:].float() / 255).double()
     layer = model.posterior.body[1]
     assert isinstance(layer, nn.BatchNorm2d) and layer.running_mean is not None
     assert torch.allclose(layer.running_mean.double(), x.mean((0, 2, 3)), rtol=1e-3, atol=1e-5)
@@ -351,7 +399,7 @@ def test_statistics_of_a_number_of_images_that_leaves_one(tmp_path: Path, monkey
     images = tiny.strokes(17, side=8)
     model = untrained(tiny.config(small), images)
     monkeypatch.setattr(stages, "CHUNK", 16)
-    calibrate(model, Images(images, model.parse(images)))
+    calibrate(model, Images(Subset(images), torch.arange(17), model.parse(images)))
     assert all(bool(torch.isfinite(x).all()) for x in model.state_dict().values())
 
 

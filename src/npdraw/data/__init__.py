@@ -1,31 +1,98 @@
-"""Where images come from; nothing else knows about image files.
+"""Where images come from; nothing else knows about image files, archives or downloads.
 
-`load` takes the name of the embedded set, a folder or an .npz file, and gives an `ImageSet`; `split` carves
-validation images out of its training images.
+`load` takes the name of a public set or a person's own images and gives an `ImageSet`; `choose` says which of its
+images a run learns from. Files lie in the data folder: the platform's cache folder, $NPDRAW_DATA_DIR, or the one that
+is given. It is laid out as torchvision lays out its own, so what is there already is used.
 """
 
+import os
+from collections.abc import Callable
 from pathlib import Path
 
+from npdraw.config import Reading
+from npdraw.data.celeba import load_celeba
+from npdraw.data.chardata import load_chardata
+from npdraw.data.cifar10 import load_cifar10
 from npdraw.data.digits import load_digits
-from npdraw.data.folder import load_folder
-from npdraw.data.images import ImageSet, Split, split
+from npdraw.data.folder import load_folder, load_zip
+from npdraw.data.hub import load_hub
+from npdraw.data.images import ImageSet, Subset, binarise
+from npdraw.data.mnist import load_mnist
 from npdraw.data.npz import load_npz
+from npdraw.data.omniglot import load_omniglot
+from npdraw.data.parquet import load_parquet
+from npdraw.data.splits import Chosen, choose
 from npdraw.errors import InputError
+from npdraw.progress import Progress
 
-__all__ = ["ImageSet", "Split", "load", "split"]
+__all__ = ["PUBLIC", "Chosen", "ImageSet", "Subset", "binarise", "choose", "is_images", "is_pictures", "load"]
+
+PUBLIC: dict[str, Callable[[Path, Path, Progress], ImageSet]] = {
+    "mnist": load_mnist,
+    "omniglot": load_omniglot,
+    "cifar10": load_cifar10,
+    "celeba": load_celeba,
+}
+OWN = "a folder of images, a .zip of one, an .npz, a .parquet file, chardata.mat or hf:OWNER/NAME@COMMIT"
 
 
-def load(source: str | Path) -> ImageSet:
-    """The image set called "digits", or in a folder of images, or in an .npz file.
+def load(
+    source: str | Path,
+    reading: Reading | None = None,
+    data_dir: str | Path | None = None,
+    progress: Progress | None = None,
+) -> ImageSet:
+    """The image set called "digits", "mnist", "omniglot", "cifar10" or "celeba", or images of a person's own.
 
-    The string "digits" is always the embedded set; a folder of that name is `./digits`, or a `Path`.
+    A string that is the name of a set is always that set; a folder of that name is `./digits`, or a `Path`.
     """
+    reading, progress = reading or Reading(), progress or Progress(quiet=True)
+    files, into = data_folder(data_dir), _prepared(data_dir)
     if source == "digits":
         return load_digits()
+    if isinstance(source, str) and source in PUBLIC:
+        return PUBLIC[source](files, into, progress)
+    if str(source).startswith("hf:"):
+        return load_hub(str(source), reading, files, into, progress)
     path = Path(source).expanduser()
     if path.is_dir():
-        return load_folder(path)
-    if path.is_file() and path.suffix.lower() == ".npz":
-        return load_npz(path)
-    problem = "is neither of them" if path.exists() else "does not exist"
-    raise InputError(f'images come from "digits", a folder of images or an .npz file; {source} {problem}')
+        return load_folder(path, reading, into, progress)
+    match path.suffix.lower() if path.is_file() else "":
+        case ".zip":
+            return load_zip(path, reading, into, progress)
+        case ".parquet":
+            return load_parquet(path, reading, into, progress)
+        case ".npz":
+            return load_npz(path, reading)
+        case ".mat":
+            return load_chardata(path)
+    problem = "is none of them" if path.exists() else "does not exist"
+    raise InputError(f"images are digits, {', '.join(PUBLIC)}, {OWN}; {source} {problem}")
+
+
+def is_images(source: str) -> bool:
+    """Whether a word names a person's own images."""
+    return is_pictures(source) or Path(source).suffix.lower() in (".npz", ".mat")
+
+
+def is_pictures(source: str) -> bool:
+    """Whether a word names own images that are single pictures, so that they can be resized."""
+    path = Path(source).expanduser()
+    return source.startswith("hf:") or path.is_dir() or path.suffix.lower() in (".zip", ".parquet")
+
+
+def data_folder(given: str | Path | None = None) -> Path:
+    """Where files are looked for and downloaded to."""
+    chosen = given or os.environ.get("NPDRAW_DATA_DIR")
+    if chosen:
+        return Path(chosen).expanduser()
+    import platformdirs  # here: needed by those alone who use the platform's own folder
+
+    return platformdirs.user_cache_path("npdraw")
+
+
+def _prepared(given: str | Path | None) -> Path:
+    """Where prepared images go: into the data folder, or into the platform's where that one may not be written."""
+    folder = data_folder(given)
+    writable = os.access(folder, os.W_OK) or not folder.exists()
+    return (folder if writable else data_folder()) / "npdraw"

@@ -14,7 +14,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from npdraw.data.images import ImageSet, shuffled
+from npdraw.data.images import ImageSet
+from npdraw.data.splits import shuffled
 from npdraw.errors import InputError
 
 SIDE = 28
@@ -39,7 +40,14 @@ def load_digits() -> ImageSet:
     rows = torch.from_numpy(table)[shuffled(len(table), _SEED)]
     images = rows[:, :-1].reshape(-1, 1, SIDE, SIDE).contiguous()
     labels = rows[:, -1].long()
-    return ImageSet("digits", images[:TRAIN], images[TRAIN:], labels[:TRAIN], labels[TRAIN:])
+    return ImageSet(
+        "digits",
+        images[:TRAIN],
+        images[TRAIN:],
+        labels={"train": {"class": labels[:TRAIN]}, "test": {"class": labels[TRAIN:]}},
+        names={"class": tuple("0123456789")},
+        files=path,
+    )
 
 
 def _find() -> Path:

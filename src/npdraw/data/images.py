@@ -1,23 +1,26 @@
-"""`ImageSet`: pictures at rest, and `split`, which carves validation images out of them.
+"""`ImageSet`: pictures at rest, with their labels; `Subset`: some of them; `binarise`.
 
 The constructor checks what every source must hold to, so that a set that exists can be trained on: uint8, channels
-first, grey or RGB, at least `MIN_SIDE` pixels a side, at least `MIN_IMAGES` training images, as many
-labels as images.
+first, grey or RGB, at least `MIN_SIDE` pixels a side, at least `MIN_IMAGES` training images, as many labels as images.
+Images may be mapped from a file, so nothing here copies them whole.
 """
 
-from dataclasses import dataclass
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from npdraw.errors import InputError
-from npdraw.noise import seed_list, uniform
+from npdraw.noise import uniform, wide
 
 MIN_SIDE = 4  # pixels: the smallest picture that still has parts
 MIN_IMAGES = 2  # one to train on and one to validate on
+PARTS = ("train", "validation", "test")
 _CHUNK = 4096  # images looked at in one go, so that a large set needs no second copy of itself
-_SPLIT_STREAM = 101  # keeps the shuffles of this package apart from the draws that samplers make with the same seed
+_INK_STREAM = 2  # of the draws of `binarise`
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,11 +30,32 @@ class ImageSet:
     name: str
     train: Tensor  # (N, C, H, W) uint8
     test: Tensor | None = None  # (N', C, H, W) uint8
-    train_labels: Tensor | None = None  # (N,) int64
-    test_labels: Tensor | None = None  # (N',) int64
+    validation: Tensor | None = None  # (N'', C, H, W) uint8: the source's own; most have none
+    labels: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
+    """By part and kind, one int64 an image: labels["train"]["class"] is (N,)."""
+    names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """What the numbers of a kind of label mean, where the source says: names["class"][3]."""
+    inverted: bool = False
+    """Whether light and dark were exchanged, so that paper is 0."""
+    notes: tuple[str, ...] = ()
+    """What a person should know of how the images were read: files skipped, pictures enlarged."""
+    files: Path | None = None
+    """Where the prepared images lie, if they do."""
 
     def __post_init__(self) -> None:
-        _check(self.name, "training", self.train, self.train_labels)
+        images = self.parts
+        for part, x in images.items():
+            _check(self.name, part, x)
+            for kind, values in self.labels.get(part, {}).items():
+                if values.dtype != torch.int64 or values.shape != x.shape[:1]:
+                    raise InputError(
+                        f"{self.name}: {kind} labels of the {part} images must be int64 of shape ({len(x)},), one an "
+                        f"image, got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape)}"
+                    )
+        if without := [part for part in self.labels if part not in images]:
+            raise InputError(
+                f"{self.name}: there are {without[0]} labels but no {without[0]} images; give both or none"
+            )
         if self.height < MIN_SIDE or self.width < MIN_SIDE:
             raise InputError(
                 f"{self.name}: images are {self.width}x{self.height} pixels; "
@@ -41,20 +65,14 @@ class ImageSet:
             raise InputError(
                 f"{self.name}: {_count(len(self.train), 'training image')} found; use at least {MIN_IMAGES}"
             )
-        if self.test is None:
-            if self.test_labels is not None:
+        for part, x in images.items():
+            if len(x) == 0:
+                raise InputError(f"{self.name}: the {part} part holds no images; add some or leave it out")
+            if x.shape[1:] != self.train.shape[1:]:
                 raise InputError(
-                    f"{self.name}: there are test labels but no test images; add the images or drop the labels"
+                    f"{self.name}: training images are {describe(*self.train.shape[1:])} but {part} images are "
+                    f"{describe(*x.shape[1:])}; make them alike"
                 )
-            return
-        _check(self.name, "test", self.test, self.test_labels)
-        if len(self.test) == 0:
-            raise InputError(f"{self.name}: the test split holds no images; add some or leave the split out")
-        if self.test.shape[1:] != self.train.shape[1:]:
-            raise InputError(
-                f"{self.name}: training images are {_describe(self.train)} but test images are "
-                f"{_describe(self.test)}; make them alike"
-            )
 
     @property
     def channels(self) -> int:
@@ -70,75 +88,86 @@ class ImageSet:
         return self.train.shape[3]
 
     @property
-    def levels_two(self) -> bool:
+    def parts(self) -> dict[str, Tensor]:
+        """The parts that there are, by name."""
+        return {part: x for part in PARTS if (x := getattr(self, part)) is not None}
+
+    def __str__(self) -> str:
+        counts = ", ".join(f"{len(x):,} {part}" for part, x in self.parts.items())
+        return f"{self.name}: {counts} images, {describe(*self.train.shape[1:])}"
+
+    def __repr__(self) -> str:
+        return f"ImageSet({self})"
+
+
+class Subset:
+    """Some images of a set, read when they are asked for: it is indexed and measured like the tensor it stands for."""
+
+    def __init__(self, images: Tensor, index: Tensor | None = None):
+        self.images = images  # (N, C, H, W) uint8
+        self.index = torch.arange(len(images)) if index is None else index  # (n,) int64
+
+    def __len__(self) -> int:
+        return len(self.index)
+
+    def __getitem__(self, which: Tensor | slice) -> Tensor:
+        """(k, C, H, W) uint8"""
+        return self.images[self.index[which]]
+
+    @property
+    def ndim(self) -> int:
+        return 4
+
+    @property
+    def shape(self) -> torch.Size:
+        return torch.Size((len(self), *self.images.shape[1:]))
+
+    def chunks(self) -> Iterator[Tensor]:
+        """All of them, some at a time."""
+        for first in range(0, len(self), _CHUNK):
+            yield self[first : first + _CHUNK]
+
+    def to(self, device: torch.device) -> "Subset":
+        """A copy on a device, with no other image beside it."""
+        there = torch.empty(self.shape, dtype=torch.uint8, device=device)
+        for chunk, place in zip(self.chunks(), there.split(_CHUNK)):
+            place.copy_(chunk)
+        return Subset(there, torch.arange(len(self), device=device))
+
+    @property
+    def two_levels(self) -> bool:
         """Whether the images are grey with two levels, ink and no ink, so that a Bernoulli likelihood fits them.
 
         Tolerant of the ripples that lossy formats leave: 99.9 % of the pixels are at most 5 or at least 250.
         """
-        if self.channels != 1:
+        if self.shape[1] != 1:
             return False
-        extreme = sum(int(((part <= 5) | (part >= 250)).count_nonzero()) for part in self.train.split(_CHUNK))
-        return extreme >= 0.999 * self.train.numel()
-
-    def __repr__(self) -> str:
-        test = "no test images" if self.test is None else _count(len(self.test), "test image")
-        return f"ImageSet({self.name!r}: {_count(len(self.train), 'training image')}, {test}, {_describe(self.train)})"
+        extreme = sum(int(((x <= 5) | (x >= 250)).count_nonzero()) for x in self.chunks())
+        return extreme >= 0.999 * self.shape.numel()
 
 
-class Split(NamedTuple):
-    """What `split` gives: each side with its labels, in the order the images had."""
-
-    train: Tensor  # (N - count, C, H, W)
-    train_labels: Tensor | None
-    validation: Tensor  # (count, C, H, W)
-    validation_labels: Tensor | None
+Binarise = Literal["none", "fixed", "dynamic"]
 
 
-def split(images: Tensor, labels: Tensor | None, count: int, seed: int) -> Split:
-    """Carve `count` validation images out of the training images: the same ones for the same seed, everywhere."""
-    if not 0 < count < len(images):
-        raise InputError(
-            f"cannot keep {count} of {_count(len(images), 'training image')} for validation; "
-            f"choose from 1 to {len(images) - 1}"
-            if len(images) > 1
-            else f"{_count(len(images), 'training image')} cannot be split; at least {MIN_IMAGES} are needed"
-        )
-    if labels is not None and len(labels) != len(images):
-        raise InputError(f"there are {len(labels)} labels for {len(images)} images; give one label an image")
-    held_out = torch.zeros(len(images), dtype=torch.bool)  # (N,)
-    held_out[shuffled(len(images), seed)[:count]] = True
-    held_out = held_out.to(images.device)
-
-    def take(values: Tensor | None, mask: Tensor) -> Tensor | None:
-        return None if values is None else values[mask.to(values.device)]
-
-    return Split(images[~held_out], take(labels, ~held_out), images[held_out], take(labels, held_out))
+def binarise(images: Tensor, seeds: Tensor) -> Tensor:
+    """Images (N,C,H,W) in [0, 1] with every pixel drawn as 0 or 1: the same for the same seed (N,), in any company."""
+    draws = uniform(seeds.to(images.device), images[0].numel(), stream=_INK_STREAM).reshape(images.shape)
+    return (draws < wide(images)).float().to(images.device)
 
 
-def shuffled(count: int, seed: int) -> Tensor:
-    """A permutation of `range(count)`, (count,) int64: a function of the seed alone, in any version of torch."""
-    draws = uniform(torch.tensor(seed_list(1, seed)), count, stream=_SPLIT_STREAM)[0]  # (count,)
-    return torch.argsort(draws, stable=True)
+def describe(channels: int, height: int, width: int) -> str:
+    """What images are, in words: width x height and kind."""
+    return f"{width}x{height} {'grey' if channels == 1 else 'colour'}"
 
 
-def _check(name: str, role: str, images: Tensor, labels: Tensor | None) -> None:
-    """Shape and type of one split; a user's file is refused with its own words before this, in its own reader."""
+def _check(name: str, part: str, images: Tensor) -> None:
+    """Shape and type of one part; a user's file is refused with its own words before this, in its own reader."""
     if images.ndim != 4 or images.dtype != torch.uint8 or images.shape[1] not in (1, 3):
         raise InputError(
-            f"{name}: {role} images must be uint8 of shape (N, 1 or 3, height, width), "
+            f"{name}: {part} images must be uint8 of shape (N, 1 or 3, height, width), "
             f"got {str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
-        )
-    if labels is not None and (labels.dtype != torch.int64 or labels.shape != images.shape[:1]):
-        raise InputError(
-            f"{name}: {role} labels must be int64 of shape ({len(images)},), one an image, "
-            f"got {str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}"
         )
 
 
 def _count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" + ("" if n == 1 else "s")
-
-
-def _describe(images: Tensor) -> str:
-    """For example `28x28 grey`: width, height and kind."""
-    return f"{images.shape[3]}x{images.shape[2]} {'grey' if images.shape[1] == 1 else 'RGB'}"

@@ -1,12 +1,13 @@
-"""An .npz file as a source of images: uint8 `train_images`, optionally `test_images`, `train_labels`, `test_labels`.
+"""An .npz file as a source of images: uint8 `train_images`, optionally `test_images` and `validation_images`.
 
 Images are (N, H, W), (N, H, W, 1) or (N, H, W, 3), channels last as image files have them. A lone `images` is taken
-for `train_images`, which is what `npdraw sample --npz` writes. Nothing is ever unpickled.
+for `train_images`, which is what `npdraw sample --npz` writes. Any other array of integers, one an image, is a kind of
+label: `train_labels` is the class, `train_alphabet` the alphabet. Nothing is ever unpickled.
 """
 
 import zipfile
 import zlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,47 +16,66 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from npdraw.data.images import ImageSet
+from npdraw.config import Reading
+from npdraw.data.images import PARTS, ImageSet
+from npdraw.data.pictures import INVERTED, WHITE, looks_like_paper
+from npdraw.data.prepared import BLOCK
 from npdraw.errors import InputError
 
 # what zipfile, zlib and numpy's header parser raise on a damaged file
 _DAMAGE = (OSError, ValueError, EOFError, KeyError, SyntaxError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
-def load_npz(path: Path) -> ImageSet:
+def load_npz(path: Path, reading: Reading) -> ImageSet:
     """The image set in an .npz file; whatever is wrong with the file is one sentence."""
     if not zipfile.is_zipfile(path):
         raise InputError(f"{path} is no .npz file, or a truncated one; write it again with numpy.savez")
     try:
         # numpy leaves the file open where the archive's directory is damaged, so it is opened here
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
-            return _read(path, archive)
+            return _read(path, archive, reading)
     except InputError:
         raise
     except _DAMAGE as error:
         raise InputError(f"{path} is damaged ({_first_line(error)}); write it again with numpy.savez") from error
 
 
-def _read(path: Path, archive: Mapping[str, Any]) -> ImageSet:
-    key = "train_images" if "train_images" in archive else "images"
-    if key not in archive:
+def _read(path: Path, archive: Mapping[str, Any], reading: Reading) -> ImageSet:
+    keys = {part: f"{part}_images" for part in PARTS if f"{part}_images" in archive}
+    if "train" not in keys and "images" in archive:
+        keys["train"] = "images"
+    if "train" not in keys:
         found = ", ".join(sorted(archive)) or "nothing"
         raise InputError(f"{path} holds {found}; it needs an array named train_images, or images")
-    train = _images(path, archive, key)
-    test = _images(path, archive, "test_images") if "test_images" in archive else None
-    if test is None and "test_labels" in archive:
-        raise InputError(f"{path} holds test_labels without test_images; add the images or drop the labels")
+    images = {part: _images(path, archive, key) for part, key in keys.items()}
+    labels: dict[str, dict[str, Tensor]] = {}
+    for key in archive:
+        part, _, kind = key.partition("_")
+        if kind and part in PARTS and kind != "images":
+            if part not in images:
+                raise InputError(f"{path} holds {key} without {part}_images; add the images or drop the labels")
+            values = _labels(path, archive, key, len(images[part]))
+            labels.setdefault(part, {})["class" if kind == "labels" else kind] = values
+    for option, value in (("--size", reading.size), ("--colour", reading.colour.removeprefix("auto"))):
+        if value:
+            raise InputError(f"an .npz is read as it is; leave {option} {value} away, or write other images to {path}")
+    on_paper = reading.invert == "auto" and looks_like_paper(_chunks(images["train"]))
+    grey = images["train"].shape[3] == 1
+    inverted = reading.invert == "yes" or (on_paper and grey)
+    tensors = {part: torch.from_numpy(_channels_first(array, inverted)) for part, array in images.items()}
     return ImageSet(
         str(path),
-        train,
-        test,
-        _labels(path, archive, "train_labels", len(train)),
-        None if test is None else _labels(path, archive, "test_labels", len(test)),
+        tensors["train"],
+        tensors.get("test"),
+        tensors.get("validation"),
+        labels=labels,
+        inverted=inverted,
+        notes=() if not on_paper else (INVERTED,) if grey else (WHITE,),
     )
 
 
-def _images(path: Path, archive: Mapping[str, Any], key: str) -> Tensor:
-    """One array of images as (N, C, H, W)."""
+def _images(path: Path, archive: Mapping[str, Any], key: str) -> NDArray[np.uint8]:
+    """One array of images as (N, H, W, C)."""
     array = _array(path, archive, key)
     if array.dtype != np.uint8:
         raise InputError(f"{key} in {path} is {array.dtype}; store the pixels as uint8 from 0 to 255")
@@ -67,16 +87,27 @@ def _images(path: Path, archive: Mapping[str, Any], key: str) -> Tensor:
             "it must be (N, H, W), (N, H, W, 1) or (N, H, W, 3), channels last"
         )
     if len(array) == 0:
-        raise InputError(
-            f"{key} in {path} holds no images; add some" + ("" if key != "test_images" else " or leave it out")
-        )
-    return torch.from_numpy(np.ascontiguousarray(array.transpose(0, 3, 1, 2)))
+        advice = "add some" + (" or leave it out" if key in ("test_images", "validation_images") else "")
+        raise InputError(f"{key} in {path} holds no images; {advice}")
+    return np.ascontiguousarray(array)
 
 
-def _labels(path: Path, archive: Mapping[str, Any], key: str, count: int) -> Tensor | None:
-    """One array of labels as (N,) int64, where there is one."""
-    if key not in archive:
-        return None
+def _channels_first(images: NDArray[np.uint8], inverted: bool) -> NDArray[np.uint8]:
+    """(N, H, W, C) as (N, C, H, W) in the same memory, some images at a time: a large set has no room for a second."""
+    n, height, width, channels = images.shape
+    moved = images.reshape(n, channels, height, width)
+    for old, new in zip(_chunks(images), _chunks(moved)):
+        new[:] = (255 - old if inverted else old.copy()).transpose(0, 3, 1, 2)
+    return moved
+
+
+def _chunks(images: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
+    for first in range(0, len(images), BLOCK):
+        yield images[first : first + BLOCK]
+
+
+def _labels(path: Path, archive: Mapping[str, Any], key: str, count: int) -> Tensor:
+    """One array of labels as (N,) int64."""
     array = _array(path, archive, key)
     if array.dtype.kind not in "iu" or array.shape != (count,):
         raise InputError(

@@ -19,7 +19,7 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from npdraw.errors import InputError, TrainingError
-from npdraw.training.progress import Progress
+from npdraw.progress import Progress
 from npdraw.training.run import Run, pack_optimizer, unpack_optimizer
 
 

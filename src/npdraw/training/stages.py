@@ -13,6 +13,7 @@ import logging
 import math
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -23,17 +24,17 @@ from torch import Tensor, nn
 
 from npdraw import show
 from npdraw.bank import PartBank
-from npdraw.canvas import Grid, to_unit
+from npdraw.canvas import Grid, Stack, to_unit
 from npdraw.config import Config
-from npdraw.data import ImageSet, split
+from npdraw.data import ImageSet, Subset, binarise, choose
+from npdraw.data.images import describe
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import CHUNK, Loss, NPDraw
-from npdraw.noise import uniform, wide
 from npdraw.parsing import parse
 from npdraw.prior import Prior
+from npdraw.progress import Progress
 from npdraw.training.loop import Stage, enough_memory, fit, order
-from npdraw.training.progress import Progress
 from npdraw.training.run import Run
 
 CALIBRATION = 10_000  # images that BatchNorm's statistics are estimated on
@@ -85,19 +86,19 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
 class Images(NamedTuple):
     """Images and their parses, on the device when they fit."""
 
-    pixels: Tensor  # (N,C,H,W) uint8
+    pixels: Subset  # (N,C,H,W) uint8
+    seeds: Tensor  # (N,) of each image's own ink, where images are binarised once; on the device
     parses: Drawing  # on the device
 
     def take(self, index: Tensor, device: torch.device) -> tuple[Tensor, Drawing]:
         """Some images as floats in [0, 1], and their parses."""
-        pixels = self.pixels[index.to(self.pixels.device)]
+        pixels = self.pixels[index.to(self.pixels.index.device)]
         return to_unit(pixels.to(device)), self.parses[index.to(device)]
 
-
-def binarise(images: Tensor, seed: int) -> Tensor:
-    """Images (N,C,H,W) in [0, 1] with every pixel drawn as 0 or 1, the same for the same seed."""
-    seeds = torch.arange(seed, seed + len(images), device=images.device)
-    return (uniform(seeds, images[0].numel(), stream=2).reshape(images.shape) < wide(images)).float().to(images.device)
+    def take_ink(self, index: Tensor, device: torch.device, mode: str) -> tuple[Tensor, Drawing]:
+        """The same with images as the model sees them outside of training: binarised once, where they are at all."""
+        images, parses = self.take(index, device)
+        return images if mode == "none" else binarise(images, self.seeds[index.to(device)]), parses
 
 
 def make_fabric(config: Config, device: str) -> Fabric:
@@ -117,15 +118,12 @@ def make_fabric(config: Config, device: str) -> Fabric:
 
 def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu", quiet: bool = False) -> NPDraw:
     """Train a model on a data set in a run directory, or go on with the run that the directory holds."""
-    found = (data.channels, data.height, data.width)
-    wanted = (config.data.channels, config.data.height, config.data.width)
-    if found != wanted:
-        raise InputError(f"the config is for images of (channels, height, width) {wanted}, {data.name} has {found}")
+    config = settle(config, data)
     fabric = make_fabric(config, device)
     fabric.launch()
     run = Run.open(folder, config, writes=fabric.is_global_zero)
-    parts = split(data.train, None, min(config.data.validation, len(data.train) // 10 or 1), config.seed)
-    with Progress(quiet or not fabric.is_global_zero) as progress:
+    parts = choose(data, config.split, config.data.validation)
+    with Progress(quiet) as progress:
         grid = Grid(*config.canvas_size, config.bank.part_size)
         if run.has_bank:
             bank = run.bank()
@@ -139,7 +137,7 @@ def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu
         model = NPDraw(config, bank).to(fabric.device)
         training, validation = (_resident(x, model) for x in (parts.train, parts.validation))
         if run.writes:
-            show.save_picture(show.bank_picture(bank.parts), run.folder / "pictures" / "bank.png")
+            show.save_picture(show.bank_picture(model.as_given(bank.parts)), run.folder / "pictures" / "bank.png")
         stage, _, tensors = run.load()
         if stage == "prior":
             fit_prior(fabric, run, model, training, validation, progress)
@@ -156,20 +154,49 @@ def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu
     return model
 
 
-def build_bank(config: Config, images: Tensor, grid: Grid) -> PartBank:
-    """The bank that a config asks for, of images (N,C,H,W) uint8 as the canvas sees them."""
-    size = (grid.height, grid.width)
-    if images.shape[-2:] != size:
-        images = torch.cat([grid.shrink(to_unit(x)) for x in images.split(CHUNK)])
+class Shrunk:
+    """Images as the canvas sees them."""
+
+    ndim = 4
+
+    def __init__(self, images: Subset, grid: Grid):
+        self.images, self.grid = images, grid
+        self.shape = torch.Size((*images.shape[:2], grid.height, grid.width))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, which: Tensor) -> Tensor:
+        return self.grid.shrink(to_unit(self.images[which]))
+
+
+def settle(config: Config, data: ImageSet) -> Config:
+    """The config with what the images alone can say; images that it is not for are refused."""
+    found, wanted = ((x.channels, x.height, x.width) for x in (data, config.data))
+    if found != wanted:
+        raise InputError(
+            f"{data.name} holds images of {describe(*found)}, the config is for {describe(*wanted)}; give other "
+            f"images, or --data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}; pictures of your "
+            f"own are made to fit by --size {config.data.width}x{config.data.height}"
+        )
+    return replace(config, data=replace(config.data, inverted=data.inverted))
+
+
+def build_bank(config: Config, images: Subset, grid: Grid) -> PartBank:
+    """The bank that a config asks for, of images as the canvas sees them."""
+    seen: Stack = images if images.shape[-2:] == (grid.height, grid.width) else Shrunk(images, grid)
     b = config.bank
-    return PartBank.build(images, b.part_size, b.parts, b.patches, config.seed)
+    return PartBank.build(seen, b.part_size, b.parts, b.patches, config.seed)
 
 
-def _resident(images: Tensor, model: NPDraw) -> Images:
+def _resident(images: Subset, model: NPDraw) -> Images:
+    """Images and parses, on the device where that is a GPU with room; on the CPU images stay where they lie."""
     device = model.device
     parses = parse(images, model.bank.parts, model.grid)
-    fits = device.type != "cuda" or images.nbytes < torch.cuda.mem_get_info(device)[0] // 2
-    return Images(images.to(device) if fits else images, parses)
+    moves = device.type != "cpu" and (
+        device.type != "cuda" or images.shape.numel() < torch.cuda.mem_get_info(device)[0] // 2
+    )
+    return Images(images.to(device) if moves else images, images.index.to(device), parses)
 
 
 def fit_prior(
@@ -214,8 +241,10 @@ def fit_model(
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
         images, parses = training.take(index, device)
-        if config.data.binarise:
+        if config.data.binarise == "dynamic":
             images = (torch.rand_like(images) < images).float()
+        elif config.data.binarise == "fixed":
+            images = binarise(images, training.seeds[index])
         share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
         parsed = torch.rand(len(images), device=device) < share
         heat = torch.full((), max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
@@ -239,17 +268,18 @@ def finish(run: Run, model: NPDraw, training: Images, validation: Images) -> dic
     calibrate(model, training)
     model.eval()
     count = min(SCORED, len(validation.pixels))  # evenly chosen: images may be sorted by class
-    images, parses = validation.take(torch.arange(count) * len(validation.pixels) // count, model.device)
-    images = binarise(images, 0) if run.config.data.binarise else images
+    index = torch.arange(count) * len(validation.pixels) // count
+    images, parses = validation.take_ink(index, model.device, run.config.data.binarise)
     bound = model.elbo(images)
     scores = {f"validation_{k}": float(v.cpu().double().mean()) for k, v in bound._asdict().items()}
     scores["validation_agreement"] = agreement(model.encode(images), parses)
     if run.writes:
         model.save_pretrained(run.folder / "model")
         pictures, few, drawn = run.folder / "pictures", images[:16], model.encode(images[:16])
-        show.save_picture(show.grid(model.sample(SHOWN).images), pictures / "samples.png")
+        show.save_picture(show.grid(model.as_given(model.sample(SHOWN).images)), pictures / "samples.png")
         rows = {"image": few, "parse": model.render(parses[:16]), "canvas": model.render(drawn)}
-        show.save_picture(show.pairs({**rows, "reconstruction": model.decode(drawn)}), pictures / "reconstructions.png")
+        rows = {name: model.as_given(x) for name, x in {**rows, "reconstruction": model.decode(drawn)}.items()}
+        show.save_picture(show.pairs(rows), pictures / "reconstructions.png")
     return scores
 
 
@@ -278,8 +308,7 @@ def calibrate(model: NPDraw, training: Images) -> None:
             layer.momentum = (index.stop - index.start) / index.stop
 
     def images(index: slice) -> Tensor:
-        x, _ = training.take(chosen[index], model.device)
-        return binarise(x, index.start) if model.config.data.binarise else x
+        return training.take_ink(chosen[index], model.device, model.config.data.binarise)[0]
 
     model.eval()
     model.posterior.train()

@@ -1,7 +1,8 @@
 """`Progress`: how long work tells a person that it goes on. A bar with rate and remaining time in a terminal; a plain
-line every so often elsewhere, so that a log file stays short.
+line every so often elsewhere, so that a log file stays short. Of several processes the first alone speaks.
 """
 
+import os
 import time
 from types import TracebackType
 from typing import Self
@@ -14,9 +15,10 @@ EVERY = 15.0  # seconds between plain lines
 
 
 class Progress:
-    """One bar at a time: `start(title, total, done)`, then `step(text)` once a step."""
+    """One bar at a time: `start(title, total, done)`, then `step(text)` once a step, or once for several."""
 
     def __init__(self, quiet: bool = False):
+        quiet = quiet or os.environ.get("RANK", "0") != "0"
         self.console = Console(quiet=quiet, highlight=False, soft_wrap=True)
         self._bar: Bar | None = None
         if self.console.is_terminal and not quiet:
@@ -51,8 +53,8 @@ class Progress:
                 self._bar.update(task, visible=False)
             self._task = self._bar.add_task(title, total=total, completed=done, text="")
 
-    def step(self, text: str = "") -> None:
-        self.done, self._text = self.done + 1, text or self._text
+    def step(self, text: str = "", count: int = 1) -> None:
+        self.done, self._text = self.done + count, text or self._text
         if self._bar:
             self._bar.update(self._task, completed=self.done, text=self._text)
             return

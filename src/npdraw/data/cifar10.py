@@ -1,0 +1,73 @@
+"""CIFAR-10: 50,000 training and 10,000 test photographs of 32 x 32, in colour, from the binary archive.
+
+The archive is read as it is, `cifar-10-binary.tar.gz`, or the folder it unpacks to, `cifar-10-batches-bin`. What
+torchvision downloads are pickles, which are never read.
+"""
+
+import tarfile
+from pathlib import Path, PurePosixPath
+
+import numpy as np
+
+from npdraw.data.fetch import Remote, fetch, matches
+from npdraw.data.images import ImageSet
+from npdraw.data.prepared import Writer, prepared
+from npdraw.errors import InputError
+from npdraw.progress import Progress
+
+SHAPE = (3, 32, 32)
+CLASSES = ("airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck")
+ARCHIVE = Remote(
+    "cifar-10-binary.tar.gz",
+    (
+        "https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+        "https://cave.cs.toronto.edu/kriz/cifar-10-binary.tar.gz",
+        "https://storage.googleapis.com/s4tf-hosted-binaries/datasets/CIFAR10/cifar-10-binary.tar.gz",
+    ),
+    "sha256:c4a38c50a1bc5f3a1c5537f2155ab9d68f9f25eb1ed8d9ddda3db29a59bca1dd",
+    170052171,
+)
+FOLDER = "cifar-10-batches-bin"
+BATCHES = {  # part: files of the folder and their hashes
+    "train": {
+        "data_batch_1.bin": "sha1:aadd24acce27caa71bf4b10992e9e7b2d74c2540",
+        "data_batch_2.bin": "sha1:c0ba65cce70568cd57b4e03e9ac8d2a5367c1795",
+        "data_batch_3.bin": "sha1:1dd00a74ab1d17a6e7d73e185b69dbf31242f295",
+        "data_batch_4.bin": "sha1:aab85764eb3584312d3c7f65fd2fd016e36a258e",
+        "data_batch_5.bin": "sha1:26e2849e66a845b7f1e4614ae70f4889ae604628",
+    },
+    "test": {"test_batch.bin": "sha1:67eb016db431130d61cd03c7ad570b013799c88c"},
+}
+
+
+def load_cifar10(files: Path, into: Path, progress: Progress) -> ImageSet:
+    """CIFAR-10 with labels "class", of the files below `files`; the archive is downloaded where it is not there."""
+
+    def build(writer: Writer) -> None:
+        writer.names["class"] = CLASSES
+        contents = _contents(files, progress)
+        for part, batches in BATCHES.items():
+            labels = []
+            for name in batches:
+                records = np.frombuffer(contents[name], np.uint8).reshape(-1, 1 + np.prod(SHAPE))
+                labels.append(records[:, 0])
+                writer.add(part, records[:, 1:].reshape(-1, *SHAPE))  # planes of red, green and blue
+            writer.label(part, "class", np.concatenate(labels))
+
+    return prepared(into / "cifar10", "cifar10", ARCHIVE.hash, build)
+
+
+def _contents(files: Path, progress: Progress) -> dict[str, bytes]:
+    """The batches by name. The archive has them in an order of its own, so that all are read before one is used."""
+    folder = files / FOLDER
+    if folder.is_dir() and not (files / ARCHIVE.path).exists():
+        for name, hash in (item for batches in BATCHES.values() for item in batches.items()):
+            if not ((folder / name).is_file() and matches(folder / name, hash)):
+                raise InputError(
+                    f"{folder / name} is missing or not the published file; remove {folder} to have the set downloaded"
+                )
+        return {name: (folder / name).read_bytes() for batches in BATCHES.values() for name in batches}
+    with tarfile.open(fetch(ARCHIVE, files, progress), "r|gz") as archive:
+        return {
+            PurePosixPath(member.name).name: file.read() for member in archive if (file := archive.extractfile(member))
+        }

@@ -1,0 +1,144 @@
+"""Pictures of a dataset on the Hugging Face hub, `hf:OWNER/NAME@COMMIT`: its .parquet files as of one commit.
+
+- A commit names its content for good, so what was downloaded or prepared once is used again without a network.
+- Files are believed when they have the hash that the hub lists them by: SHA-256, or git's SHA-1 for small ones.
+- A word in the name of a file, or else of the nearest folder, says its part: `data/test-00000.parquet`. Files without
+  one are for training.
+"""
+
+import hashlib
+import re
+from pathlib import Path
+from typing import Any
+
+from npdraw.config import Reading
+from npdraw.data.images import PARTS, ImageSet
+from npdraw.data.parquet import ADVICE, prepare_tables
+from npdraw.data.prepared import Writer, prepared
+from npdraw.errors import InputError
+from npdraw.progress import Progress
+
+WORDS = {
+    "train": "train",
+    "training": "train",
+    "validation": "validation",
+    "valid": "validation",
+    "val": "validation",
+    "dev": "validation",
+    "test": "test",
+    "testing": "test",
+    "eval": "test",
+    "evaluation": "test",
+}
+
+
+def load_hub(source: str, reading: Reading, files: Path, into: Path, progress: Progress) -> ImageSet:
+    """The image set of `hf:OWNER/NAME@COMMIT`, downloaded below `files` where it is not there."""
+    found = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@(.*))?", source, re.ASCII)
+    if not found:
+        raise InputError(f"a dataset of the Hugging Face hub is hf:OWNER/NAME@COMMIT; not {source!r}")
+    repo, commit = found[1], found[2] or ""
+    if not re.fullmatch("[0-9a-f]{40}", commit):
+        raise InputError(
+            f"pin {repo} to a commit, all 40 digits of it, as in hf:{repo}@{'0123456789' * 4}; its page on the hub "
+            "lists them, and anything else may change"
+        )
+
+    def build(writer: Writer) -> None:
+        root = _download(repo, commit, files / "hub", progress)
+        prepare_tables(source, _parts(repo, root), reading, writer, progress)
+        folders = {" ".join(x for x in path.relative_to(root).parts[:-1] if not _word(x)) for path in _tables(root)}
+        if len(folders) > 1:
+            writer.notes.append(f"pictures of several folders are read as one set: {', '.join(sorted(folders))}")
+
+    digest = hashlib.sha256(f"{source}\0{reading}".encode()).hexdigest()
+    return prepared(into / f"{repo.partition('/')[2]}-{digest[:12]}", source, digest, build)
+
+
+def _tables(root: Path) -> list[Path]:
+    return sorted(root.rglob("*.parquet"))
+
+
+def _parts(repo: str, root: Path) -> dict[str, list[Path]]:
+    """The files of each part."""
+    parts: dict[str, list[Path]] = {}
+    for path in _tables(root):
+        words = (_word(name) for name in reversed(path.relative_to(root).parts))
+        parts.setdefault(next(filter(None, words), "train"), []).append(path)
+    if not parts:
+        raise InputError(
+            f"{repo} has no parquet files at this commit; many datasets have them in the branch refs/convert/parquet: "
+            "pin a commit of that one"
+        )
+    if "train" not in parts:
+        raise InputError(f"{repo} has files of {' and '.join(parts)} only, none to train on; choose another dataset")
+    return {part: parts[part] for part in PARTS if part in parts}
+
+
+def _word(name: str) -> str | None:
+    """The part that a file or a folder says it is of."""
+    return next((WORDS[word] for word in re.split("[^a-z]+", name.lower()) if word in WORDS), None)
+
+
+def _download(repo: str, commit: str, folder: Path, progress: Progress) -> Path:
+    """The folder that holds all parquet files of a commit, downloaded where they are missing, and checked."""
+    try:
+        from huggingface_hub import HfApi, errors, snapshot_download
+    except ImportError as error:
+        raise InputError(f"hf: needs huggingface_hub; {ADVICE}") from error
+
+    def published(path: Path) -> str:
+        """The hash by which the hub lists a file: the name of what its cache links to, where links are possible."""
+        if path.is_symlink():
+            return path.readlink().name
+        name = path.relative_to(root).as_posix()
+        info: Any = HfApi().get_paths_info(repo, name, revision=commit, repo_type="dataset")[0]
+        return info.lfs.sha256 if info.lfs else info.blob_id
+
+    try:
+        root = Path(
+            snapshot_download(
+                repo, repo_type="dataset", revision=commit, allow_patterns=["*.parquet"], cache_dir=folder
+            )
+        )
+        paths = _tables(root)
+        progress.start(f"checking files of {repo}", len(paths))
+        for path in paths:
+            if not _matches(path, published(path)):
+                if path.is_symlink():
+                    (path.parent / path.readlink()).unlink()
+                path.unlink()
+                raise InputError(
+                    f"{path.name} of {repo} is not the published file (its hash differs) and was removed; "
+                    "run the same command again to download it anew"
+                )
+            progress.step()
+    except InputError:
+        raise
+    except errors.GatedRepoError as error:
+        raise InputError(
+            f"{repo} is open only to those whom its owner lets in; ask on its page, then log in with `hf auth login`"
+        ) from error
+    except errors.RepositoryNotFoundError as error:
+        raise InputError(
+            f"the hub has no dataset {repo}, or a private one; check the name, or log in with `hf auth login`"
+        ) from error
+    except errors.RevisionNotFoundError as error:
+        raise InputError(f"{repo} has no commit {commit}; copy one from its page on the hub") from error
+    except Exception as error:  # httpx, xet and the disk have their own, and several lines for each
+        cause = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ else error
+        lines = [*filter(None, map(str.strip, str(cause).splitlines())), type(cause).__name__]
+        raise InputError(
+            f"cannot download {repo} to {folder} ({lines[0].rstrip('.')}); check the network and the room on the disk, "
+            "then run the same command again"
+        ) from error
+    return root
+
+
+def _matches(path: Path, published: str) -> bool:
+    """Whether a file has a SHA-256, or the SHA-1 that git gives its content; by their length."""
+    start = hashlib.sha256()
+    if len(published) == 40:
+        start = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, lambda: start).hexdigest() == published

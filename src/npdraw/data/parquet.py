@@ -1,0 +1,162 @@
+"""Pictures in .parquet files, as the `datasets` library writes them: one row a picture, its file as bytes in a column.
+
+- The pictures' column is a struct with a field `bytes`, or plain bytes; by name if there are several.
+- A column of labels gives the classes, by the names that the file's metadata has for its numbers, if it has.
+- A table may be larger than memory, so pictures are read one row group at a time.
+"""
+
+import hashlib
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import lru_cache, partial
+from pathlib import Path
+from threading import Lock
+from typing import Any, NamedTuple
+
+from npdraw.config import Reading
+from npdraw.data.images import ImageSet
+from npdraw.data.pictures import Item, prepare
+from npdraw.data.prepared import Writer, prepared
+from npdraw.errors import InputError
+from npdraw.progress import Progress
+
+PICTURES = ("image", "img", "picture")  # columns that are tried first, in this order
+LABELS = ("label", "labels", "class", "fine_label")
+GROUPS = 2  # row groups in memory: threads are at the end of one and at the beginning of the next
+ADVICE = 'get it with `pip install "npdraw[hub]"`'
+
+
+class _Table(NamedTuple):
+    path: Path
+    column: str  # of the pictures
+    groups: list[int]  # rows in each row group
+    labels: list[Any]  # one a row: a number, a name or None
+
+
+def load_parquet(path: Path, reading: Reading, into: Path, progress: Progress) -> ImageSet:
+    """The image set in one file; all its rows are training images."""
+    status = path.stat()
+    stamp = f"{path.name}\0{status.st_size} {status.st_mtime_ns}\0{reading}"
+    place = hashlib.sha256(f"{path.resolve()}\0{reading}".encode("utf-8", "surrogateescape")).hexdigest()[:12]
+    return prepared(
+        into / f"{path.stem}-{place}",
+        str(path),
+        hashlib.sha256(stamp.encode("utf-8", "surrogateescape")).hexdigest(),
+        lambda writer: prepare_tables(str(path), {"train": [path]}, reading, writer, progress),
+    )
+
+
+def prepare_tables(
+    name: str, parts: Mapping[str, Sequence[Path]], reading: Reading, writer: Writer, progress: Progress
+) -> None:
+    """Decode the pictures in all files of all parts into a writer."""
+    tables: dict[str, list[_Table]] = {}
+    for part, paths in parts.items():
+        for path in paths:
+            with _opened(path) as file:
+                tables.setdefault(part, []).append(_describe(path, file))
+    numbers = [x for some in tables.values() for table in some for x in table.labels if isinstance(x, int)]
+    digits = max((len(str(x)) for x in numbers), default=0)
+    lock = Lock()
+    damage: list[InputError] = []
+
+    @lru_cache(GROUPS)
+    def group(path: Path, column: str, number: int) -> Any:
+        try:
+            with _opened(path) as file:
+                return file.read_row_group(number, columns=[column]).column(0)
+        except InputError as error:  # raised below: of a row it would only be counted, and met again at the next one
+            damage.append(error)
+            return None
+
+    def read(table: _Table, number: int, row: int) -> bytes:
+        with lock:
+            cells = group(table.path, table.column, number)
+        cell = None if cells is None else cells[row].as_py()
+        data = cell.get("bytes") if isinstance(cell, dict) else cell
+        if data is None:
+            raise ValueError("no bytes")
+        return data
+
+    def items(table: _Table) -> list[Item]:
+        file = "/".join(table.path.parts[-2:])
+        places = [(number, row) for number, rows in enumerate(table.groups) for row in range(rows)]
+        return [
+            Item(f"{file} row {i}", partial(read, table, number, row), _class(label, digits))
+            for i, ((number, row), label) in enumerate(zip(places, table.labels))
+        ]
+
+    found = {part: [item for table in some for item in items(table)] for part, some in tables.items()}
+    if not found["train"]:
+        raise InputError(f"{name} holds no rows to train on; put pictures there")
+    try:
+        prepare(name, found, reading, writer, progress)
+    except InputError:
+        if not damage:
+            raise
+    if damage:
+        raise damage[0]
+
+
+def _describe(path: Path, file: Any) -> _Table:
+    """What is where in a file; of its columns, only the labels are read."""
+    from pyarrow import types
+
+    def fits(kind: Any) -> bool:
+        if types.is_struct(kind):
+            kind = kind.field("bytes").type if kind.get_field_index("bytes") >= 0 else kind
+        return types.is_binary(kind) or types.is_large_binary(kind)
+
+    def labels(kind: Any) -> bool:
+        kind = kind.value_type if types.is_dictionary(kind) else kind
+        return types.is_integer(kind) or types.is_string(kind) or types.is_large_string(kind)
+
+    kinds = {field.name: field.type for field in file.schema_arrow}
+    column = next((x for x in (*PICTURES, *kinds) if x in kinds and fits(kinds[x])), None)
+    if column is None:
+        raise InputError(
+            f"{path} has no column of pictures, bytes or a struct with a field `bytes`, but {', '.join(kinds)}; "
+            "put the picture files into a column `image`"
+        )
+    groups = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+    if sum(groups) != file.metadata.num_rows:
+        raise ValueError("its row groups have more or fewer rows than it")
+    label = next((x for x in LABELS if x in kinds and labels(kinds[x])), None)
+    values = [None] * sum(groups) if label is None else file.read(columns=[label]).column(0).to_pylist()
+    names = _names(file.schema_arrow.metadata or {}, label)
+    if names:
+        values = [names[x] if isinstance(x, int) and 0 <= x < len(names) else None for x in values]
+    return _Table(path, column, groups, values)
+
+
+def _names(metadata: Mapping[bytes, bytes], label: str | None) -> list[str]:
+    """What the numbers of a label mean, where the `datasets` library wrote that down."""
+    try:
+        feature = json.loads(metadata[b"huggingface"])["info"]["features"][label]
+        return [str(name) for name in feature["names"]] if feature["_type"] == "ClassLabel" else []
+    except (KeyError, TypeError, ValueError):
+        return []
+
+
+def _class(label: int | str | None, digits: int) -> str | None:
+    """A class by name; numbers are padded so that they sort as numbers do."""
+    return f"{label:0{digits}d}" if isinstance(label, int) else label
+
+
+@contextmanager
+def _opened(path: Path) -> Iterator[Any]:
+    """A parquet file; damage that is met while it is read becomes a sentence."""
+    try:
+        import pyarrow
+        from pyarrow.parquet import ParquetFile
+    except ImportError as error:
+        raise InputError(f"reading parquet needs pyarrow; {ADVICE}") from error
+    try:
+        with ParquetFile(path) as file:
+            yield file
+    except InputError:
+        raise
+    except (pyarrow.ArrowException, OSError, ValueError) as error:
+        reason = " ".join((str(error).splitlines() or [""])[0].split()).rstrip(".")
+        raise InputError(f"{path} is no parquet file, or a damaged one ({reason}); get it again") from error

@@ -1,0 +1,231 @@
+"""A person's own pictures: files of any kind and size become the images of one set, as a `Reading` says.
+
+- EXIF orientation is applied, 16-bit grey is scaled to 8, CMYK and palettes become RGB.
+- Transparent pictures are laid on black, which is empty; where what they show is dark, on white.
+- A set is grey where every picture is, by its mode or because its channels are equal; else it is RGB.
+- Pictures are cropped and resized (Lanczos, antialiased) to the size that is asked for. Where none is, all must have
+  the same size, of at most `LARGEST` pixels a side.
+- Dark ink on light paper is inverted, or Alg. 1, for which 0 is empty, would draw every cell.
+- Files that cannot be read are skipped and named; too many of them are an error.
+"""
+
+import io
+import os
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+from PIL import Image, ImageOps
+
+from npdraw.config import Reading
+from npdraw.data.prepared import BLOCK, Writer
+from npdraw.errors import InputError
+from npdraw.progress import Progress
+
+LARGEST = 256  # pixels a side of images that are taken as they are; larger ones need a size
+BROKEN = 0.25  # the share of files that may be broken
+NAMED = 5  # broken files that a note names
+LIGHT, MOSTLY = 200, 0.9  # paper: more than half of the pixels are so light, in so many of the pictures
+SAMPLED = 64  # pictures that are looked at for what to lay transparent ones on
+_GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
+
+
+class Item(NamedTuple):
+    """A picture file that has not been opened yet."""
+
+    name: str  # for people
+    read: Callable[[], bytes]
+    label: str | None = None  # its class
+
+
+class _Picture(NamedTuple):
+    pixels: NDArray[np.uint8]  # (C, H, W), C is 1 where the content is grey
+    stored_grey: bool  # the file's format says grey, not only its content
+    enlarged: bool
+
+
+def prepare(
+    name: str, parts: Mapping[str, Sequence[Item]], reading: Reading, writer: Writer, progress: Progress
+) -> None:
+    """Decode all pictures of all parts, in threads (Pillow decodes outside the interpreter's lock), into a writer."""
+    everything = [item for items in parts.values() for item in items]
+    broken: list[str] = []
+    greys = enlarged = 0
+    size: tuple[str, tuple[int, int]] | None = None  # the first picture and its size
+    classes = _classes(everything)
+    progress.start(f"reading pictures of {name}", len(everything))
+    with warnings.catch_warnings(), ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
+        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large is not wrong; bombs are still refused
+        paper = _paper(everything, pool)
+        for part, items in parts.items():
+            labels: list[int] = []
+            for first in range(0, len(items), BLOCK):
+                block = items[first : first + BLOCK]
+                good: list[_Picture] = []
+                for item, found in zip(block, pool.map(lambda item: _open(item, reading, paper), block)):
+                    if isinstance(found, str):
+                        broken.append(f"{item.name} ({found})")
+                        continue
+                    size = size or (item.name, found.pixels.shape[1:])
+                    _check_size(size, item.name, found.pixels.shape[1:], reading)
+                    good.append(found)
+                    labels.append(classes.get(item.label, 0))
+                if good:
+                    writer.add(part, _stack([picture.pixels for picture in good]))
+                greys += sum(picture.stored_grey for picture in good)
+                enlarged += sum(picture.enlarged for picture in good)
+                progress.step(count=len(block))
+            if classes and labels:
+                writer.label(part, "class", np.array(labels))
+    if len(broken) > BROKEN * len(everything) or "train" not in writer.shapes:
+        raise InputError(
+            f"{len(broken):,} of {len(everything):,} files of {name} cannot be read; the first is {broken[0]}; "
+            "replace or remove them"
+        )
+    writer.names = {"class": tuple(map(str, classes))} if classes else {}
+    colour = writer.shapes["train"][1] == 3
+    if broken:
+        more = f" and {len(broken) - NAMED:,} more" if len(broken) > NAMED else ""
+        writer.notes.append(f"skipped {_many(len(broken), 'broken file')}: {', '.join(broken[:NAMED])}{more}")
+    if colour and reading.colour == "auto" and greys:
+        writer.notes.append(
+            f"{_many(greys, 'grey picture')} among {len(everything) - len(broken):,} read as colour "
+            "(--colour grey makes all grey)"
+        )
+    if enlarged:
+        writer.notes.append(f"{_many(enlarged, 'picture')} smaller than {reading.size} pixels enlarged")
+    if paper:
+        writer.notes.append("transparent pictures show dark things: laid on white")
+    on_paper = reading.invert == "auto" and looks_like_paper(writer.blocks("train"))
+    if reading.invert == "yes" or (on_paper and not colour):
+        writer.invert()
+    if on_paper:
+        writer.notes.append(INVERTED if not colour else WHITE)
+
+
+INVERTED = "dark ink on light paper: read with light and dark exchanged, since 0 is empty (--invert no: as it is)"
+WHITE = "mostly white pictures in colour: every cell will be drawn (--invert yes exchanges light and dark)"
+
+
+def looks_like_paper(blocks: Any) -> bool:
+    """Whether most images (n, C, H, W) of some blocks are mostly light."""
+    light = count = 0
+    for block in blocks:
+        light += int(((block >= LIGHT).reshape(len(block), -1).sum(1) * 2 > block[0].size).sum())
+        count += len(block)
+    return light >= MOSTLY * count
+
+
+def open_picture(name: str, data: bytes, reading: Reading) -> NDArray[np.uint8]:
+    """One picture (C, H, W), read like a set of it alone; whether to invert it is for `reading.invert` to say."""
+    item = Item(name, lambda: data)
+    with ThreadPoolExecutor(1) as pool:
+        paper = _paper([item], pool)
+    found = _open(item, reading, paper)
+    if isinstance(found, str):
+        raise InputError(f"cannot read the image {name} ({found}); replace it")
+    return 255 - found.pixels if reading.invert == "yes" else found.pixels
+
+
+def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
+    """Decode one file; what is wrong with it is told, not raised."""
+    try:
+        with Image.open(io.BytesIO(item.read())) as opened:
+            if reading.box and not reading.cut:
+                opened.draft(None, (2 * max(reading.box),) * 2)  # JPEG decodes to about the size that is wanted
+            image: Image.Image = ImageOps.exif_transpose(opened)
+            # a GIF with a grey palette opens as L although the format knows no grey
+            stored_grey = image.mode in _GREY and opened.format != "GIF"
+            flat = _flatten(image, paper)
+        if reading.colour != "auto":
+            flat = flat.convert("L" if reading.colour == "grey" else "RGB")
+        small = reading.box is not None and (flat.height < reading.box[0] or flat.width < reading.box[1])
+        pixels = np.asarray(_fit(flat, reading))
+    except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error, ... on broken files
+        return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
+    if pixels.ndim == 2:
+        return _Picture(pixels[None], stored_grey, small)
+    if reading.colour == "auto" and (pixels == pixels[..., :1]).all():
+        return _Picture(pixels[None, ..., 0], stored_grey, small)
+    return _Picture(pixels.transpose(2, 0, 1), stored_grey, small)
+
+
+def _flatten(image: Image.Image, paper: int) -> Image.Image:
+    """A picture as L or RGB, transparency laid on paper (0 or 255)."""
+    if image.mode.startswith("I"):  # 16 bits: 65535 = 255 * 257
+        wide: NDArray[Any] = np.asarray(image).astype(np.int64)
+        return Image.fromarray(((wide.clip(0, 65535) + 128) // 257).astype(np.uint8))
+    if image.has_transparency_data:
+        rgba = np.asarray(image.convert("RGBA")).astype(np.uint16)  # (H, W, 4)
+        alpha = rgba[..., 3:]
+        return Image.fromarray(((rgba[..., :3] * alpha + paper * (255 - alpha) + 127) // 255).astype(np.uint8))
+    return image.convert("L" if image.mode in ("1", "L") else "RGB")
+
+
+def _fit(image: Image.Image, reading: Reading) -> Image.Image:
+    """Crop and resize as the reading says."""
+    width, height = image.size
+    inner, wanted = (height, width), reading.box
+    if reading.cut:
+        inner = reading.cut
+        if inner[0] > height or inner[1] > width:
+            raise ValueError(f"{width}x{height} pixels, smaller than --crop {reading.crop}")
+    elif wanted and reading.crop == "centre":
+        scale = min(height / wanted[0], width / wanted[1])
+        inner = (max(1, round(wanted[0] * scale)), max(1, round(wanted[1] * scale)))
+    if inner != (height, width):
+        top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
+        image = image.crop((left, top, left + inner[1], top + inner[0]))
+    return image.resize(wanted[::-1], Image.Resampling.LANCZOS) if wanted and wanted != inner else image
+
+
+def _paper(items: Sequence[Item], pool: ThreadPoolExecutor) -> int:
+    """What to lay transparent pictures on: white where what they show is dark (in some of them, evenly chosen)."""
+    some = items[:: -(-len(items) // SAMPLED)] if items else []
+    sums = [found for found in pool.map(_shown, some) if found is not None]
+    light, opaque = (sum(column) for column in zip(*sums)) if sums else (0.0, 0.0)
+    return 255 if sums and light < 0.25 * 255 * opaque else 0
+
+
+def _shown(item: Item) -> tuple[float, float] | None:
+    """The light of a picture with transparency, weighted by opacity, and the opacity; None where it has none."""
+    try:
+        with Image.open(io.BytesIO(item.read())) as opened:
+            if not opened.has_transparency_data:
+                return None
+            la = np.asarray(opened.convert("RGBA").convert("LA")).astype(np.float64)
+    except Exception:  # broken files are told of when they are read
+        return None
+    return float((la[..., 0] * la[..., 1]).sum()), float(la[..., 1].sum())
+
+
+def _classes(items: Sequence[Item]) -> dict[str | None, int]:
+    """Numbers of the classes, where every picture has one and there are two."""
+    found = {item.label for item in items}
+    return {} if None in found or len(found) < 2 else {label: i for i, label in enumerate(sorted(map(str, found)))}
+
+
+def _stack(pictures: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
+    """(n, C, H, W), one channel repeated where others have three."""
+    channels = max(len(x) for x in pictures)
+    images = np.empty((len(pictures), channels, *pictures[0].shape[1:]), dtype=np.uint8)
+    for i, x in enumerate(pictures):
+        images[i] = x
+    return images
+
+
+def _check_size(first: tuple[str, tuple[int, int]], name: str, size: tuple[int, int], reading: Reading) -> None:
+    if max(size) > LARGEST and not reading.size:
+        raise InputError(f"{name} is {size[1]}x{size[0]} pixels; give --size 64, say, to crop and shrink the pictures")
+    if size != first[1]:
+        raise InputError(
+            f"pictures are of different sizes: {first[0]} is {first[1][1]}x{first[1][0]} and {name} is "
+            f"{size[1]}x{size[0]} pixels; give --size {min(64, *size, *first[1])}, say, to crop and resize them"
+        )
+
+
+def _many(count: int, noun: str) -> str:
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -1,0 +1,153 @@
+"""Prepared sets: images as plain uint8 files that are mapped into memory, made once of whatever a source holds.
+
+A prepared set is a folder with one raw file a part (`train.u8`: N x C x H x W bytes), its labels as .npy and
+`set.json`, which says what they are and what they were made of (a fingerprint). It is made beside its final name and
+renamed, under a lock: of two processes that need it at once, one makes it and the other waits. A set whose fingerprint
+or file sizes do not fit is made again. Opening one reads set.json and labels alone: 200,000 faces need no memory of
+their own.
+"""
+
+import json
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from filelock import FileLock
+from numpy.typing import NDArray
+
+from npdraw.data.images import ImageSet
+from npdraw.errors import InputError
+
+VERSION = 1  # of the layout and of how pictures become arrays; sets of another version are made again
+BLOCK = 1024  # images that are handled in one go
+
+
+class Writer:
+    """Writes one set, block by block. `names`, `notes` and `inverted` are as in `ImageSet` and may be set freely."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        self.shapes: dict[str, list[int]] = {}
+        self.labels: dict[str, list[str]] = {}
+        self.names: dict[str, tuple[str, ...]] = {}
+        self.notes: list[str] = []
+        self.inverted = False
+
+    def add(self, part: str, block: NDArray[np.uint8]) -> None:
+        """Append images (n, C, H, W) to a part; the first coloured ones make all that was written coloured."""
+        channels = max([block.shape[1], *(shape[1] for shape in self.shapes.values())])
+        for other, shape in self.shapes.items():
+            if shape[1] < channels:
+                self._widen(other, channels)
+        block = np.broadcast_to(block, (len(block), channels, *block.shape[2:]))
+        shape = self.shapes.setdefault(part, [0, *block.shape[1:]])
+        assert shape[1:] == list(block.shape[1:]), f"{shape} and {block.shape}"
+        with open(self._file(part), "ab") as file:
+            file.write(np.ascontiguousarray(block).data)
+        shape[0] += len(block)
+
+    def label(self, part: str, name: str, values: NDArray[Any]) -> None:
+        """One label an image, (N,) integers."""
+        np.save(self.folder / f"{part}.{name}.npy", values.astype(np.int64), allow_pickle=False)
+        self.labels.setdefault(part, []).append(name)
+
+    def blocks(self, part: str) -> Iterator[NDArray[np.uint8]]:
+        """What was written so far, block by block; changes are changes of the file."""
+        images = np.memmap(self._file(part), dtype=np.uint8, mode="r+", shape=tuple(self.shapes[part]))
+        for i in range(0, len(images), BLOCK):
+            yield images[i : i + BLOCK]
+
+    def invert(self) -> None:
+        """Turn light into dark in all that was written."""
+        for part in self.shapes:
+            for block in self.blocks(part):
+                np.subtract(255, block, out=block)
+        self.inverted = True
+
+    def close(self, fingerprint: str) -> None:
+        text = json.dumps(
+            {"version": VERSION, "fingerprint": fingerprint, "shapes": self.shapes, "labels": self.labels,
+             "names": self.names, "notes": self.notes, "inverted": self.inverted}
+        )  # fmt: skip
+        (self.folder / "set.json").write_text(text, encoding="utf-8")
+
+    def _file(self, part: str) -> Path:
+        return self.folder / f"{part}.u8"
+
+    def _widen(self, part: str, channels: int) -> None:
+        """Repeat the one channel of a part."""
+        wide = self._file(part).with_suffix(".wide")
+        with open(wide, "wb") as file:
+            for block in self.blocks(part):
+                file.write(np.repeat(block, channels, axis=1).data)
+        os.replace(wide, self._file(part))
+        self.shapes[part][1] = channels
+
+
+def prepared(folder: Path, name: str, fingerprint: str, build: Callable[[Writer], None]) -> ImageSet:
+    """The set in `folder`, made by `build` first where it is not there or was made of something else."""
+    temporary = folder.with_name(f".{folder.name}.tmp")
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with FileLock(folder.with_name(f".{folder.name}.lock")):
+            found = _open(folder, name, fingerprint)
+            if found is not None:
+                return found
+            shutil.rmtree(temporary, ignore_errors=True)  # what a killed process left
+            temporary.mkdir()
+            try:
+                writer = Writer(temporary)
+                build(writer)
+                writer.close(fingerprint)
+                shutil.rmtree(folder, ignore_errors=True)
+                os.replace(temporary, folder)
+            finally:
+                shutil.rmtree(temporary, ignore_errors=True)
+            made = _open(folder, name, fingerprint)
+    except OSError as error:
+        if error.filename and not Path(error.filename).is_relative_to(folder.parent):
+            raise  # a file of the source's, not one of ours
+        raise InputError(
+            f"cannot prepare the images of {name} in {folder.parent} ({error.strerror or error}); make room there, or "
+            "choose another folder with --data-dir"
+        ) from error
+    assert made is not None
+    return made
+
+
+def _open(folder: Path, name: str, fingerprint: str) -> ImageSet | None:
+    """The set in a folder, mapped into memory; None where it is not whole or not of this fingerprint."""
+    try:
+        found = json.loads((folder / "set.json").read_text(encoding="utf-8"))
+        if (found["version"], found["fingerprint"]) != (VERSION, fingerprint):
+            return None
+        images, labels = {}, {}
+        for part, shape in found["shapes"].items():
+            file = folder / f"{part}.u8"
+            if file.stat().st_size != np.prod(shape, dtype=np.int64):
+                return None
+            # "c": a writer would change its own copy only, and torch wants arrays that may be written
+            images[part] = torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="c", shape=tuple(shape)))
+            labels[part] = {
+                label: torch.from_numpy(np.load(folder / f"{part}.{label}.npy", allow_pickle=False))
+                for label in found["labels"].get(part, [])
+            }
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    if "train" not in images:
+        return None
+    return ImageSet(
+        name,
+        images["train"],
+        images.get("test"),
+        images.get("validation"),
+        labels=labels,
+        names={label: tuple(values) for label, values in found["names"].items()},
+        inverted=found["inverted"],
+        notes=tuple(found["notes"]),
+        files=folder,
+    )

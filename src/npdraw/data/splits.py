@@ -1,0 +1,86 @@
+"""`choose`: which training images a run learns from and which it is validated on, as its `Split` says.
+
+| by | trains on | validates on |
+|---|---|---|
+| all | what validation leaves | the set's own validation images, else some training images by seed |
+| digits | the first classes: 30 % is {0, 1, 2} | a tenth of those classes' images |
+| characters, alphabets | max(1, floor(share x all)) of them, by seed | training images of the others |
+| samples | round(share x all) images, by seed | other training images |
+
+A `Subset` holds no more than its indices, and nothing else of a run reads images, so what a run has not been given it
+cannot see.
+"""
+
+from fractions import Fraction
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from npdraw.config import Split
+from npdraw.data.images import ImageSet, Subset
+from npdraw.errors import InputError
+from npdraw.noise import seed_list, uniform
+
+KINDS = {"digits": "class", "characters": "character", "alphabets": "alphabet"}  # of labels, by what is split
+_STREAM = 101  # keeps the shuffles of this package apart from the draws that samplers make with the same seed
+
+
+class Chosen(NamedTuple):
+    """The images of a run; no image is on both sides."""
+
+    train: Subset
+    validation: Subset
+
+
+def choose(data: ImageSet, split: Split, validation: int) -> Chosen:
+    """The images that a split gives, with at most `validation` images to validate on where the set has none itself."""
+    count = len(data.train)
+    if split.by == "all":
+        if data.validation is not None:
+            return Chosen(Subset(data.train), Subset(data.validation))
+        order = shuffled(count, split.seed)
+        return _take(data, order, min(validation, count // 10 or 1))
+    if split.by == "samples":
+        wanted = max(1, int(_share(split, count) + Fraction(1, 2)))
+        order = shuffled(count, split.seed)
+        return _take(data, order[wanted:], validation, order[:wanted], split)
+    labels = data.labels.get("train", {}).get(KINDS[split.by])
+    if labels is None:
+        raise InputError(f"{data.name} says nothing of {split.by}; use --split.by samples")
+    groups = labels.unique()
+    if split.by == "digits":
+        share = _share(split, len(groups))
+        if share.denominator != 1 or not share:
+            raise InputError(f"{data.name} has {len(groups)} classes: {split.percent:g} % of them is no whole number")
+        pool = torch.isin(labels, groups[: int(share)]).nonzero()[:, 0]
+        return _take(data, pool[shuffled(len(pool), split.seed)], len(pool) // 10 or 1)
+    chosen = groups[shuffled(len(groups), split.seed)[: max(1, int(_share(split, len(groups))))]]
+    inside = torch.isin(labels, chosen)
+    rest = (~inside).nonzero()[:, 0]
+    return _take(data, rest[shuffled(len(rest), split.seed)], validation, inside.nonzero()[:, 0], split)
+
+
+def shuffled(count: int, seed: int) -> Tensor:
+    """A permutation of `range(count)`, (count,) int64: a function of the seed alone, in any version of torch."""
+    draws = uniform(torch.tensor(seed_list(1, seed)), count, stream=_STREAM)[0]  # (count,)
+    return torch.argsort(draws, stable=True)
+
+
+def _share(split: Split, count: int) -> Fraction:
+    """The exact share of a count: 58 % of 50 is 29, though 0.58 * 50 is a little less."""
+    return Fraction(str(split.percent)) * count / 100
+
+
+def _take(data: ImageSet, rest: Tensor, count: int, train: Tensor | None = None, split: Split | None = None) -> Chosen:
+    """Validate on the first `count` of the shuffled rest; train on what is given, or on what that leaves."""
+    held_out = rest[:count]
+    if train is None:
+        train = rest[count:]
+    if not len(held_out) or not len(train):
+        what = f"{split.percent:g} % of {split.by}" if split else f"{len(rest)} images"
+        raise InputError(
+            f"{data.name}: {what} leave no image to {'train' if len(held_out) else 'validate'} on; "
+            + ("use a smaller --split.percent, or --split.by all" if split else "use more images")
+        )
+    return Chosen(Subset(data.train, train.sort().values), Subset(data.train, held_out.sort().values))

@@ -1,0 +1,63 @@
+"""A web server on loopback that serves small files in place of the published ones."""
+
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import NamedTuple
+
+from npdraw.data.fetch import Remote
+
+
+class Server(NamedTuple):
+    url: str
+    requests: list[str]  # paths that were asked for
+
+
+@contextmanager
+def served(contents: Mapping[str, bytes]) -> Iterator[Server]:
+    """Serve each content at its path, as long as the context lasts."""
+    requests: list[str] = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            requests.append(self.path.lstrip("/"))
+            content = contents.get(requests[-1])
+            self.send_response(404 if content is None else 200)
+            self.send_header("Content-Type", "application/octet-stream")
+            self.send_header("Content-Length", str(len(content or b"")))
+            self.end_headers()
+            self.wfile.write(content or b"")
+
+        def log_message(self, format: str, *args: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
+    thread.start()
+    try:
+        yield Server(f"http://127.0.0.1:{server.server_port}", requests)
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+def local(remote: Remote, content: bytes, url: str | None = None) -> Remote:
+    """The remote file with another content, served at `url`, or nowhere; its path stays."""
+    urls = () if url is None else (f"{url}/{remote.path}",)
+    return replace(remote, urls=urls, hash=f"sha256:{sha256(content)}", size=len(content))
+
+
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def put(folder: Path, contents: Mapping[str, bytes]) -> None:
+    """Write each content at its path below a folder."""
+    for path, content in contents.items():
+        (folder / path).parent.mkdir(parents=True, exist_ok=True)
+        (folder / path).write_bytes(content)
