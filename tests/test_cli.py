@@ -425,6 +425,7 @@ WRONG = {
     "alphabets of digits": ("train digits --split.by alphabets --split.percent 10 --out {out}", "--split.by samples"),
     "all samples": ("train digits --split.by samples --out {out}", "leave no image to validate on"),
     "no such split": ("train digits --split.by letters --out {out}", "letters"),
+    "plan of a set that is not here": ("train mnist --out {out} --dry-run", "npdraw data info mnist"),
     "unpinned dataset": ("train hf:someone/pictures --out {out}", "commit"),
     "reading with a model": ("parse {home}/run small.png --size 9 --out {out}", "a model knows both"),
     "nothing but blank images": ("train blank --out {out}", "blank"),

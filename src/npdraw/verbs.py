@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], arg(help="Where to compute.")]
 Flag = FlagCreatePairsOff[bool]
-DryRun = Annotated[Flag, arg(help="Print the plan (parameters, steps, memory, device) and write nothing.")]
+DryRun = Annotated[
+    Flag, arg(help="Print the plan (parameters, steps, memory, device); train, draw and download nothing.")
+]
 Model = Annotated[Positional[str], arg(metavar="MODEL", help="Run, saved model or shipped model.")]
 Source = Annotated[
     Positional[str],
@@ -192,7 +194,7 @@ class Train:
 
     def run(self) -> None:
         from npdraw import derive, inputs
-        from npdraw.data import is_images
+        from npdraw.data import is_here, is_images
         from npdraw.plan import plan
         from npdraw.training import train
         from npdraw.training.run import Run
@@ -207,6 +209,10 @@ class Train:
         source = Path(config.data.source).expanduser()
         if is_images(config.data.source) and out.resolve().is_relative_to(source.resolve()):
             raise InputError(f"the run in {out} would lie among the images of {source}; choose another --out")
+        if self.dry_run and not is_here(config.data.source, self.data_dir):
+            raise InputError(
+                f"{config.data.source} is not here yet; npdraw data info {config.data.source} downloads it"
+            )
         data = derive.images(config.data.source, config.reading, self.data_dir, self.quiet)
         config = settle(config, data)
         Run.open(out, config, writes=False)

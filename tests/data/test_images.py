@@ -7,10 +7,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import splitmix_uniform
 
 from npdraw.data import PUBLIC, ImageSet, Subset, binarise, images, is_images, is_pictures, load
 from npdraw.errors import InputError
+from reference import splitmix_uniform
 
 
 def grey(count: int, height: int = 8, width: int = 6) -> torch.Tensor:

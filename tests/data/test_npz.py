@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from npdraw.data import Reading, load
+from npdraw.config import Reading
+from npdraw.data import load
 from npdraw.errors import InputError
 
 

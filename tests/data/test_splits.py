@@ -7,11 +7,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from reference import splitmix_uniform
 
 from npdraw.config import Split
 from npdraw.data import Chosen, ImageSet, choose
 from npdraw.errors import InputError
+from reference import splitmix_uniform
 
 KINDS = {"digits": "class", "characters": "character", "alphabets": "alphabet"}
 
@@ -183,12 +183,12 @@ def test_train_and_validation_never_overlap(
 @pytest.mark.parametrize(
     "data, split, words",
     [
-        (blank(50), Split("samples", 100), "100 % of samples leave no image to validate on; use a smaller --split.perc"),
+        (blank(50), Split("samples", 100), "100 % of samples leave no image to validate on; use a smaller"),
         (blank(50), Split("samples", 99.5), "99.5 % of samples leave no image to validate on"),
         (labelled(character=[0, 1, 2]), Split("characters", 100), "100 % of characters leave no image to validate on"),
         (labelled(character=[4, 4, 4]), Split("characters", 5), "5 % of characters leave no image to validate on"),
         (labelled(alphabet=[0, 1, 2]), Split("alphabets", 100), "100 % of alphabets .* or --split.by all"),
-        (labelled(**{"class": list(range(10))}), Split("digits", 15), "has 10 classes: 15 % of them is no whole number"),
+        (labelled(**{"class": list(range(10))}), Split("digits", 15), "10 classes: 15 % of them is no whole number"),
         (labelled(**{"class": list(range(10))}), Split("digits", 0.5), "0.5 % of them is no whole number"),
         (labelled(**{"class": list(range(10))}), Split("digits", 10), "1 images? leaves? no image to train on"),
         (blank(50), Split("digits", 30), "set says nothing of digits; use --split.by samples"),

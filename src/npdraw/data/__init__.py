@@ -25,7 +25,18 @@ from npdraw.data.splits import Chosen, choose
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
-__all__ = ["PUBLIC", "Chosen", "ImageSet", "Subset", "binarise", "choose", "is_images", "is_pictures", "load"]
+__all__ = [
+    "PUBLIC",
+    "Chosen",
+    "ImageSet",
+    "Subset",
+    "binarise",
+    "choose",
+    "is_here",
+    "is_images",
+    "is_pictures",
+    "load",
+]
 
 PUBLIC: dict[str, Callable[[Path, Path, Progress], ImageSet]] = {
     "mnist": load_mnist,
@@ -47,21 +58,20 @@ def load(
     A string that is the name of a set is always that set; a folder of that name is `./digits`, or a `Path`.
     """
     reading, progress = reading or Reading(), progress or Progress(quiet=True)
-    files, into = data_folder(data_dir), _prepared(data_dir)
+    path = Path(source).expanduser()
     if source == "digits":
         return load_digits()
     if isinstance(source, str) and source in PUBLIC:
-        return PUBLIC[source](files, into, progress)
-    if str(source).startswith("hf:"):
-        return load_hub(str(source), reading, files, into, progress)
-    path = Path(source).expanduser()
+        return PUBLIC[source](data_folder(data_dir), _prepared(data_dir), progress)
+    if isinstance(source, str) and source.startswith("hf:"):
+        return load_hub(source, reading, data_folder(data_dir), _prepared(data_dir), progress)
     if path.is_dir():
-        return load_folder(path, reading, into, progress)
+        return load_folder(path, reading, _prepared(data_dir), progress)
     match path.suffix.lower() if path.is_file() else "":
         case ".zip":
-            return load_zip(path, reading, into, progress)
+            return load_zip(path, reading, _prepared(data_dir), progress)
         case ".parquet":
-            return load_parquet(path, reading, into, progress)
+            return load_parquet(path, reading, _prepared(data_dir), progress)
         case ".npz":
             return load_npz(path, reading)
         case ".mat":
@@ -78,7 +88,14 @@ def is_images(source: str) -> bool:
 def is_pictures(source: str) -> bool:
     """Whether a word names own images that are single pictures, so that they can be resized."""
     path = Path(source).expanduser()
+    if source == "digits" or source in PUBLIC:
+        return False
     return source.startswith("hf:") or path.is_dir() or path.suffix.lower() in (".zip", ".parquet")
+
+
+def is_here(source: str, data_dir: str | Path | None = None) -> bool:
+    """Whether images can be had without a download."""
+    return source not in PUBLIC or (_prepared(data_dir) / source / "set.json").is_file()
 
 
 def data_folder(given: str | Path | None = None) -> Path:

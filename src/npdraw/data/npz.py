@@ -59,7 +59,7 @@ def _read(path: Path, archive: Mapping[str, Any], reading: Reading) -> ImageSet:
     for option, value in (("--size", reading.size), ("--colour", reading.colour.removeprefix("auto"))):
         if value:
             raise InputError(f"an .npz is read as it is; leave {option} {value} away, or write other images to {path}")
-    on_paper = reading.invert == "auto" and looks_like_paper(_chunks(images["train"]))
+    on_paper = reading.invert == "auto" and looks_like_paper(images["train"])
     grey = images["train"].shape[3] == 1
     inverted = reading.invert == "yes" or (on_paper and grey)
     tensors = {part: torch.from_numpy(_channels_first(array, inverted)) for part, array in images.items()}

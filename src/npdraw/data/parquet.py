@@ -23,7 +23,7 @@ from npdraw.progress import Progress
 
 PICTURES = ("image", "img", "picture")  # columns that are tried first, in this order
 LABELS = ("label", "labels", "class", "fine_label")
-GROUPS = 2  # row groups in memory: threads are at the end of one and at the beginning of the next
+AHEAD = 256  # rows by which threads may be apart
 ADVICE = 'get it with `pip install "npdraw[hub]"`'
 
 
@@ -58,22 +58,17 @@ def prepare_tables(
                 tables.setdefault(part, []).append(_describe(path, file))
     numbers = [x for some in tables.values() for table in some for x in table.labels if isinstance(x, int)]
     digits = max((len(str(x)) for x in numbers), default=0)
+    largest = max(rows for some in tables.values() for table in some for rows in (1, *table.groups))
     lock = Lock()
-    damage: list[InputError] = []
 
-    @lru_cache(GROUPS)
+    @lru_cache(2 + AHEAD // largest)  # some are at the end of one group, others at the beginning of the next
     def group(path: Path, column: str, number: int) -> Any:
-        try:
-            with _opened(path) as file:
-                return file.read_row_group(number, columns=[column]).column(0)
-        except InputError as error:  # raised below: of a row it would only be counted, and met again at the next one
-            damage.append(error)
-            return None
+        with _opened(path) as file:
+            return file.read_row_group(number, columns=[column]).column(0)
 
     def read(table: _Table, number: int, row: int) -> bytes:
         with lock:
-            cells = group(table.path, table.column, number)
-        cell = None if cells is None else cells[row].as_py()
+            cell = group(table.path, table.column, number)[row].as_py()
         data = cell.get("bytes") if isinstance(cell, dict) else cell
         if data is None:
             raise ValueError("no bytes")
@@ -90,13 +85,7 @@ def prepare_tables(
     found = {part: [item for table in some for item in items(table)] for part, some in tables.items()}
     if not found["train"]:
         raise InputError(f"{name} holds no rows to train on; put pictures there")
-    try:
-        prepare(name, found, reading, writer, progress)
-    except InputError:
-        if not damage:
-            raise
-    if damage:
-        raise damage[0]
+    prepare(name, found, reading, writer, progress)
 
 
 def _describe(path: Path, file: Any) -> _Table:
@@ -134,7 +123,7 @@ def _names(metadata: Mapping[bytes, bytes], label: str | None) -> list[str]:
     """What the numbers of a label mean, where the `datasets` library wrote that down."""
     try:
         feature = json.loads(metadata[b"huggingface"])["info"]["features"][label]
-        return [str(name) for name in feature["names"]] if feature["_type"] == "ClassLabel" else []
+        return [str(name) for name in feature["names"]]
     except (KeyError, TypeError, ValueError):
         return []
 

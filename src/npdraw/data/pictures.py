@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from PIL import Image, ImageOps
+from PIL import Image, ImageOps, UnidentifiedImageError
 
 from npdraw.config import Reading
 from npdraw.data.prepared import BLOCK, Writer
@@ -29,6 +29,7 @@ LARGEST = 256  # pixels a side of images that are taken as they are; larger ones
 BROKEN = 0.25  # the share of files that may be broken
 NAMED = 5  # broken files that a note names
 LIGHT, MOSTLY = 200, 0.9  # paper: more than half of the pixels are so light, in so many of the pictures
+LOOKED_AT = 1_000  # images that are looked at for paper, at most
 SAMPLED = 64  # pictures that are looked at for what to lay transparent ones on
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 
@@ -99,7 +100,7 @@ def prepare(
         writer.notes.append(f"{_many(enlarged, 'picture')} smaller than {reading.size} pixels enlarged")
     if paper:
         writer.notes.append("transparent pictures show dark things: laid on white")
-    on_paper = reading.invert == "auto" and looks_like_paper(writer.blocks("train"))
+    on_paper = reading.invert == "auto" and looks_like_paper(writer.images("train"))
     if reading.invert == "yes" or (on_paper and not colour):
         writer.invert()
     if on_paper:
@@ -110,13 +111,11 @@ INVERTED = "dark ink on light paper: read with light and dark exchanged, since 0
 WHITE = "mostly white pictures in colour: every cell will be drawn (--invert yes exchanges light and dark)"
 
 
-def looks_like_paper(blocks: Any) -> bool:
-    """Whether most images (n, C, H, W) of some blocks are mostly light."""
-    light = count = 0
-    for block in blocks:
-        light += int(((block >= LIGHT).reshape(len(block), -1).sum(1) * 2 > block[0].size).sum())
-        count += len(block)
-    return light >= MOSTLY * count
+def looks_like_paper(images: NDArray[np.uint8]) -> bool:
+    """Whether most images (N, ...) are mostly light, by some of them, evenly chosen."""
+    some = images[:: -(-len(images) // LOOKED_AT)].reshape(-1, images[0].size)
+    light = (some >= LIGHT).sum(1) * 2 > some.shape[1]
+    return bool(light.mean() >= MOSTLY)
 
 
 def open_picture(name: str, data: bytes, reading: Reading) -> NDArray[np.uint8]:
@@ -144,6 +143,10 @@ def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
             flat = flat.convert("L" if reading.colour == "grey" else "RGB")
         small = reading.box is not None and (flat.height < reading.box[0] or flat.width < reading.box[1])
         pixels = np.asarray(_fit(flat, reading))
+    except InputError:  # what is wrong with the container of all pictures
+        raise
+    except UnidentifiedImageError:
+        return "no image that can be read"
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error, ... on broken files
         return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
     if pixels.ndim == 2:
@@ -197,6 +200,8 @@ def _shown(item: Item) -> tuple[float, float] | None:
             if not opened.has_transparency_data:
                 return None
             la = np.asarray(opened.convert("RGBA").convert("LA")).astype(np.float64)
+    except InputError:
+        raise
     except Exception:  # broken files are told of when they are read
         return None
     return float((la[..., 0] * la[..., 1]).sum()), float(la[..., 1].sum())

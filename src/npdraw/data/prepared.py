@@ -55,16 +55,19 @@ class Writer:
         np.save(self.folder / f"{part}.{name}.npy", values.astype(np.int64), allow_pickle=False)
         self.labels.setdefault(part, []).append(name)
 
-    def blocks(self, part: str) -> Iterator[NDArray[np.uint8]]:
-        """What was written so far, block by block; changes are changes of the file."""
-        images = np.memmap(self._file(part), dtype=np.uint8, mode="r+", shape=tuple(self.shapes[part]))
+    def images(self, part: str) -> NDArray[np.uint8]:
+        """What was written so far, mapped into memory; changes are changes of the file."""
+        return np.memmap(self._file(part), dtype=np.uint8, mode="r+", shape=tuple(self.shapes[part]))
+
+    def _blocks(self, part: str) -> Iterator[NDArray[np.uint8]]:
+        images = self.images(part)
         for i in range(0, len(images), BLOCK):
             yield images[i : i + BLOCK]
 
     def invert(self) -> None:
         """Turn light into dark in all that was written."""
         for part in self.shapes:
-            for block in self.blocks(part):
+            for block in self._blocks(part):
                 np.subtract(255, block, out=block)
         self.inverted = True
 
@@ -82,7 +85,7 @@ class Writer:
         """Repeat the one channel of a part."""
         wide = self._file(part).with_suffix(".wide")
         with open(wide, "wb") as file:
-            for block in self.blocks(part):
+            for block in self._blocks(part):
                 file.write(np.repeat(block, channels, axis=1).data)
         os.replace(wide, self._file(part))
         self.shapes[part][1] = channels
