@@ -115,7 +115,7 @@ def test_colour_that_comes_late_widens_all_that_was_written(count: int, tmp_path
     for part, pixels in expected.items():
         assert writer.shapes[part] == list(pixels.shape)
         assert (tmp_path / f"{part}.u8").read_bytes() == pixels.tobytes()
-        assert all(len(block) <= BLOCK for block in writer.blocks(part))
+        assert all(len(block) <= BLOCK for block in writer._blocks(part))
     writer.invert()
     assert writer.inverted and (tmp_path / "train.u8").read_bytes() == (255 - expected["train"]).tobytes()
     assert sorted(path.name for path in tmp_path.iterdir()) == ["test.u8", "train.u8"]

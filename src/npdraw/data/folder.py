@@ -40,7 +40,7 @@ def load_zip(path: Path, reading: Reading, into: Path, progress: Progress) -> Im
     try:
         with zipfile.ZipFile(path) as archive:
             return _load(path, _list_zip(path, archive), reading, into, progress)
-    except zipfile.BadZipFile as error:
+    except (zipfile.BadZipFile, NotImplementedError) as error:
         raise InputError(f"{path} is no zip file, or a damaged one ({error}); pack it again") from error
 
 
@@ -53,7 +53,7 @@ def _load(root: Path, files: list[_File], reading: Reading, into: Path, progress
     place = hashlib.sha256(f"{root.resolve()}\0{reading}".encode("utf-8", "surrogateescape")).hexdigest()[:12]
     parts = {part: [_item(root, file, skip) for file in some] for part, (some, skip) in _parts(files).items()}
     return prepared(
-        into / f"{root.stem or 'pictures'}-{place}",
+        into / f"{root.stem[:40] or 'pictures'}-{place}",
         str(root),
         digest.hexdigest(),
         lambda writer: prepare(str(root), parts, reading, writer, progress),
@@ -62,7 +62,8 @@ def _load(root: Path, files: list[_File], reading: Reading, into: Path, progress
 
 def _item(root: Path, file: _File, skip: int) -> Item:
     inner = file.path[skip:]
-    return Item(str(root.joinpath(*file.path)), file.read, inner[0] if len(inner) > 1 else None)
+    name = "".join(c if c.isprintable() else "?" for c in str(root.joinpath(*file.path)))
+    return Item(name, file.read, inner[0] if len(inner) > 1 else None)
 
 
 def _parts(files: list[_File]) -> dict[str, tuple[list[_File], int]]:

@@ -52,7 +52,7 @@ def load_hub(source: str, reading: Reading, files: Path, into: Path, progress: P
             writer.notes.append(f"pictures of several folders are read as one set: {', '.join(sorted(folders))}")
 
     digest = hashlib.sha256(f"{source}\0{reading}".encode()).hexdigest()
-    return prepared(into / f"{repo.partition('/')[2]}-{digest[:12]}", source, digest, build)
+    return prepared(into / f"{repo.partition('/')[2][:40]}-{digest[:12]}", source, digest, build)
 
 
 def _tables(root: Path) -> list[Path]:

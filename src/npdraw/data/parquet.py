@@ -40,7 +40,7 @@ def load_parquet(path: Path, reading: Reading, into: Path, progress: Progress) -
     stamp = f"{path.name}\0{status.st_size} {status.st_mtime_ns}\0{reading}"
     place = hashlib.sha256(f"{path.resolve()}\0{reading}".encode("utf-8", "surrogateescape")).hexdigest()[:12]
     return prepared(
-        into / f"{path.stem}-{place}",
+        into / f"{path.stem[:40]}-{place}",
         str(path),
         hashlib.sha256(stamp.encode("utf-8", "surrogateescape")).hexdigest(),
         lambda writer: prepare_tables(str(path), {"train": [path]}, reading, writer, progress),

@@ -59,7 +59,7 @@ def prepare(
     classes = _classes(everything)
     progress.start(f"reading pictures of {name}", len(everything))
     with warnings.catch_warnings(), ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
-        warnings.simplefilter("ignore", Image.DecompressionBombWarning)  # large is not wrong; bombs are still refused
+        warnings.simplefilter("ignore")  # Pillow's, of large pictures and odd tags; what is broken raises
         paper = _paper(everything, pool)
         for part, items in parts.items():
             labels: list[int] = []
@@ -121,9 +121,9 @@ def looks_like_paper(images: NDArray[np.uint8]) -> bool:
 def open_picture(name: str, data: bytes, reading: Reading) -> NDArray[np.uint8]:
     """One picture (C, H, W), read like a set of it alone; whether to invert it is for `reading.invert` to say."""
     item = Item(name, lambda: data)
-    with ThreadPoolExecutor(1) as pool:
-        paper = _paper([item], pool)
-    found = _open(item, reading, paper)
+    with warnings.catch_warnings(), ThreadPoolExecutor(1) as pool:
+        warnings.simplefilter("ignore")
+        found = _open(item, reading, _paper([item], pool))
     if isinstance(found, str):
         raise InputError(f"cannot read the image {name} ({found}); replace it")
     return 255 - found.pixels if reading.invert == "yes" else found.pixels
@@ -135,14 +135,15 @@ def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
         with Image.open(io.BytesIO(item.read())) as opened:
             if reading.box and not reading.cut:
                 opened.draft(None, (2 * max(reading.box),) * 2)  # JPEG decodes to about the size that is wanted
-            image: Image.Image = ImageOps.exif_transpose(opened)
+            opened.load()
+            image = _upright(opened)
             # a GIF with a grey palette opens as L although the format knows no grey
             stored_grey = image.mode in _GREY and opened.format != "GIF"
             flat = _flatten(image, paper)
         if reading.colour != "auto":
             flat = flat.convert("L" if reading.colour == "grey" else "RGB")
-        small = reading.box is not None and (flat.height < reading.box[0] or flat.width < reading.box[1])
-        pixels = np.asarray(_fit(flat, reading))
+        fitted, enlarged = _fit(flat, reading)
+        pixels = np.asarray(fitted)
     except InputError:  # what is wrong with the container of all pictures
         raise
     except UnidentifiedImageError:
@@ -150,17 +151,28 @@ def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error, ... on broken files
         return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
     if pixels.ndim == 2:
-        return _Picture(pixels[None], stored_grey, small)
+        return _Picture(pixels[None], stored_grey, enlarged)
     if reading.colour == "auto" and (pixels == pixels[..., :1]).all():
-        return _Picture(pixels[None, ..., 0], stored_grey, small)
-    return _Picture(pixels.transpose(2, 0, 1), stored_grey, small)
+        return _Picture(pixels[None, ..., 0], stored_grey, enlarged)
+    return _Picture(pixels.transpose(2, 0, 1), stored_grey, enlarged)
+
+
+def _upright(image: Image.Image) -> Image.Image:
+    """A decoded picture turned as its EXIF says; tags that cannot be read turn nothing."""
+    try:
+        return ImageOps.exif_transpose(image)
+    except Exception:  # damaged tags raise much, and take nothing from the pixels
+        return image
 
 
 def _flatten(image: Image.Image, paper: int) -> Image.Image:
     """A picture as L or RGB, transparency laid on paper (0 or 255)."""
     if image.mode.startswith("I"):  # 16 bits: 65535 = 255 * 257
         wide: NDArray[Any] = np.asarray(image).astype(np.int64)
-        return Image.fromarray(((wide.clip(0, 65535) + 128) // 257).astype(np.uint8))
+        grey = ((wide.clip(0, 65535) + 128) // 257).astype(np.uint8)
+        if isinstance(hidden := image.info.get("transparency"), int):
+            grey[wide == hidden] = paper
+        return Image.fromarray(grey)
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA")).astype(np.uint16)  # (H, W, 4)
         alpha = rgba[..., 3:]
@@ -168,8 +180,8 @@ def _flatten(image: Image.Image, paper: int) -> Image.Image:
     return image.convert("L" if image.mode in ("1", "L") else "RGB")
 
 
-def _fit(image: Image.Image, reading: Reading) -> Image.Image:
-    """Crop and resize as the reading says."""
+def _fit(image: Image.Image, reading: Reading) -> tuple[Image.Image, bool]:
+    """Crop and resize as the reading says; and whether that made anything larger."""
     width, height = image.size
     inner, wanted = (height, width), reading.box
     if reading.cut:
@@ -182,7 +194,10 @@ def _fit(image: Image.Image, reading: Reading) -> Image.Image:
     if inner != (height, width):
         top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
         image = image.crop((left, top, left + inner[1], top + inner[0]))
-    return image.resize(wanted[::-1], Image.Resampling.LANCZOS) if wanted and wanted != inner else image
+    if wanted is None or wanted == inner:
+        return image, False
+    enlarged = wanted[0] > inner[0] or wanted[1] > inner[1]
+    return image.resize(wanted[::-1], Image.Resampling.LANCZOS), enlarged
 
 
 def _paper(items: Sequence[Item], pool: ThreadPoolExecutor) -> int:

@@ -23,6 +23,8 @@ from npdraw.data.images import ImageSet
 from npdraw.errors import InputError
 
 VERSION = 1  # of the layout and of how pictures become arrays; sets of another version are made again
+# what opening a set raises that is not whole; labels that do not fit their images are an InputError, a ValueError
+DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError)
 BLOCK = 1024  # images that are handled in one go
 
 
@@ -97,9 +99,10 @@ def prepared(folder: Path, name: str, fingerprint: str, build: Callable[[Writer]
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with FileLock(folder.with_name(f".{folder.name}.lock")):
-            found = _open(folder, name, fingerprint)
-            if found is not None:
-                return found
+            try:
+                return _open(folder, name, fingerprint)
+            except DAMAGE:
+                pass  # it is not there, or not whole, or of something else
             shutil.rmtree(temporary, ignore_errors=True)  # what a killed process left
             temporary.mkdir()
             try:
@@ -110,7 +113,7 @@ def prepared(folder: Path, name: str, fingerprint: str, build: Callable[[Writer]
                 os.replace(temporary, folder)
             finally:
                 shutil.rmtree(temporary, ignore_errors=True)
-            made = _open(folder, name, fingerprint)
+            return _open(folder, name, fingerprint)
     except OSError as error:
         if error.filename and not Path(error.filename).is_relative_to(folder.parent):
             raise  # a file of the source's, not one of ours
@@ -118,31 +121,24 @@ def prepared(folder: Path, name: str, fingerprint: str, build: Callable[[Writer]
             f"cannot prepare the images of {name} in {folder.parent} ({error.strerror or error}); make room there, or "
             "choose another folder with --data-dir"
         ) from error
-    assert made is not None
-    return made
 
 
-def _open(folder: Path, name: str, fingerprint: str) -> ImageSet | None:
-    """The set in a folder, mapped into memory; None where it is not whole or not of this fingerprint."""
-    try:
-        found = json.loads((folder / "set.json").read_text(encoding="utf-8"))
-        if (found["version"], found["fingerprint"]) != (VERSION, fingerprint):
-            return None
-        images, labels = {}, {}
-        for part, shape in found["shapes"].items():
-            file = folder / f"{part}.u8"
-            if file.stat().st_size != np.prod(shape, dtype=np.int64):
-                return None
-            # "c": a writer would change its own copy only, and torch wants arrays that may be written
-            images[part] = torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="c", shape=tuple(shape)))
-            labels[part] = {
-                label: torch.from_numpy(np.load(folder / f"{part}.{label}.npy", allow_pickle=False))
-                for label in found["labels"].get(part, [])
-            }
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-    if "train" not in images:
-        return None
+def _open(folder: Path, name: str, fingerprint: str) -> ImageSet:
+    """The set in a folder, mapped into memory."""
+    found = json.loads((folder / "set.json").read_text(encoding="utf-8"))
+    if (found["version"], found["fingerprint"]) != (VERSION, fingerprint):
+        raise ValueError(f"{folder} was made of something else")
+    images, labels = {}, {}
+    for part, shape in found["shapes"].items():
+        file = folder / f"{part}.u8"
+        if file.stat().st_size != np.prod(shape, dtype=np.int64):
+            raise ValueError(f"{file} is not whole")
+        # "c": a writer would change its own copy only, and torch wants arrays that may be written
+        images[part] = torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="c", shape=tuple(shape)))
+        labels[part] = {
+            label: torch.from_numpy(np.load(folder / f"{part}.{label}.npy", allow_pickle=False))
+            for label in found["labels"].get(part, [])
+        }
     return ImageSet(
         name,
         images["train"],
