@@ -21,7 +21,7 @@ import json, re, sys, time
 from npdraw.data import load
 
 def peak():  # since this program began; getrusage would count what the parent held when it forked
-    return int(re.search("VmHWM: *(\\d+)", open("/proc/self/status").read())[1]) / 2**10
+    return int(re.search("VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1]) / 2**10
 
 before = peak()
 began = time.perf_counter()

@@ -280,13 +280,6 @@ def test_a_folder_that_may_not_be_read(tmp_path: Path) -> None:
 
 
 @needs_permissions
-def test_a_zip_that_may_not_be_read(tmp_path: Path) -> None:
-    path = pack(write(tmp_path / "set", "a.png", "b.png"))
-    path.chmod(0)
-    assert "Permission denied" in sentence(path)
-
-
-@needs_permissions
 def test_a_file_that_may_not_be_read_is_a_broken_one(tmp_path: Path) -> None:
     folder = write(tmp_path / "set", "a.png", "b.png", "c.png", "d.png")
     (folder / "b.png").chmod(0)
@@ -351,14 +344,14 @@ def test_a_file_that_is_no_zip(tmp_path: Path) -> None:
 
 def test_every_damaged_byte_of_a_zip_is_noticed_or_harmless(tmp_path: Path) -> None:
     """Whichever byte is wrong, the answer is a sentence or a set of whole pictures, never another error."""
-    whole = pack(write(tmp_path / "set", *FIVE)).read_bytes()
+    whole = pack(write(tmp_path / "set", *FIVE, "é.png")).read_bytes()
     path, other = tmp_path / "broken.zip", []
-    directory = whole.index(b"PK\x01\x02")
+    directory = whole.index(b"PK\x01\x02")  # the first in it is the é, in UTF-8
     places = [*range(0, directory, 11), *range(directory, directory + 60), *range(len(whole) - 22, len(whole))]
     for i in places:
         path.write_bytes(whole[:i] + bytes([whole[i] ^ 0xFF]) + whole[i + 1 :])
         try:
-            assert set(seeds(load(path).train)) <= set(range(5))
+            assert set(seeds(load(path).train)) <= set(range(6))
         except InputError as error:
             assert str(path) in str(error) and "\n" not in str(error)
         except Exception as error:

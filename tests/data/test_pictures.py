@@ -334,7 +334,8 @@ def test_one_coloured_picture_makes_a_coloured_set(greys: int, coloured: int, pa
 
 def test_the_note_counts_pictures_that_are_stored_as_grey(tmp_path: Path) -> None:
     """A black and white picture in a coloured format is what its maker says it is."""
-    images = read(tmp_path, [np.dstack([grey()] * 3), colour(), encoded(grey(1), "GIF")])
+    ramp = np.arange(256, dtype=np.uint8).reshape(16, 16)  # all levels: a GIF of it looks like a grey format
+    images = read(tmp_path, [np.dstack([ramp] * 3), colour(0, 16, 16), encoded(ramp, "GIF")])
     assert images.channels == 3 and not images.notes
     notes = read(tmp_path, [grey(), colour(), encoded(Image.fromarray(grey(1)).convert("LA"))]).notes
     assert len(notes) == 1 and notes[0].startswith("2 grey pictures among 3 read as colour")
@@ -436,8 +437,9 @@ def test_a_picture_smaller_than_the_crop_is_a_broken_file(tmp_path: Path) -> Non
     assert images.labels["train"]["class"].tolist() == [0, 1, 1]
 
 
-def test_a_small_crop_that_is_enlarged_is_counted(tmp_path: Path) -> None:
-    images = read(tmp_path, [grey(seed, 40, 40) for seed in range(3)], Reading(crop="10", size="20"))
+@pytest.mark.parametrize("crop", ["10", "30x10", "10x30"])
+def test_a_small_crop_that_is_enlarged_is_counted(crop: str, tmp_path: Path) -> None:
+    images = read(tmp_path, [grey(seed, 40, 40) for seed in range(3)], Reading(crop=crop, size="20"))
     assert len(images.notes) == 1 and images.notes[0].startswith("3 pictures") and "enlarged" in images.notes[0]
 
 

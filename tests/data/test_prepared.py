@@ -431,6 +431,19 @@ def test_a_data_folder_that_cannot_be_written(folder: Path, tmp_path: Path) -> N
         assert str(folder) in message and str(place) in message and "--data-dir" in message and "\n" not in message
 
 
+def test_a_data_folder_that_may_not_be_made(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    make = os.mkdir
+
+    def closed(path: Any, *arguments: Any) -> None:
+        if Path(path).parent == tmp_path:
+            raise PermissionError(errno.EACCES, "Permission denied", str(path))
+        make(path, *arguments)
+
+    monkeypatch.setattr(os, "mkdir", closed)
+    with pytest.raises(InputError, match=r"\(Permission denied\).* --data-dir"):
+        load(folder, data_dir=tmp_path / "new")
+
+
 def test_images_are_prepared_elsewhere_where_the_data_folder_is_for_reading_only(
     folder: Path, data_folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

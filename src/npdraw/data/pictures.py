@@ -100,7 +100,7 @@ def prepare(
         writer.notes.append(f"{_many(enlarged, 'picture')} smaller than {reading.size} pixels enlarged")
     if paper:
         writer.notes.append("transparent pictures show dark things: laid on white")
-    on_paper = reading.invert == "auto" and looks_like_paper(writer.images("train"))
+    on_paper = reading.invert == "auto" and looks_like_paper(writer.some("train", LOOKED_AT))
     if reading.invert == "yes" or (on_paper and not colour):
         writer.invert()
     if on_paper:
@@ -112,9 +112,8 @@ WHITE = "mostly white pictures in colour: every cell will be drawn (--invert yes
 
 
 def looks_like_paper(images: NDArray[np.uint8]) -> bool:
-    """Whether most images (N, ...) are mostly light, by some of them, evenly chosen."""
-    some = images[:: -(-len(images) // LOOKED_AT)].reshape(-1, images[0].size)
-    light = (some >= LIGHT).sum(1) * 2 > some.shape[1]
+    """Whether most images (N, ...) are mostly light."""
+    light = (images >= LIGHT).reshape(len(images), -1).mean(1) > 0.5
     return bool(light.mean() >= MOSTLY)
 
 

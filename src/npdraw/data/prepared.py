@@ -57,14 +57,23 @@ class Writer:
         np.save(self.folder / f"{part}.{name}.npy", values.astype(np.int64), allow_pickle=False)
         self.labels.setdefault(part, []).append(name)
 
-    def images(self, part: str) -> NDArray[np.uint8]:
-        """What was written so far, mapped into memory; changes are changes of the file."""
-        return np.memmap(self._file(part), dtype=np.uint8, mode="r+", shape=tuple(self.shapes[part]))
+    def some(self, part: str, most: int) -> NDArray[np.uint8]:
+        """Images that were written, evenly chosen: (n, C, H, W). Read, not mapped: that would map all between them."""
+        count, *shape = self.shapes[part]
+        chosen = range(0, count, -(-count // most))
+        images = np.empty((len(chosen), *shape), dtype=np.uint8)
+        with open(self._file(part), "rb") as file:
+            for i, image in zip(chosen, images):
+                file.seek(i * image.size)
+                file.readinto(image.data)
+        return images
 
     def _blocks(self, part: str) -> Iterator[NDArray[np.uint8]]:
-        images = self.images(part)
-        for i in range(0, len(images), BLOCK):
-            yield images[i : i + BLOCK]
+        """What was written, mapped into memory block by block; changes are changes of the file."""
+        count, *shape = self.shapes[part]
+        for i in range(0, count, BLOCK):
+            offset = i * int(np.prod(shape))
+            yield np.memmap(self._file(part), np.uint8, "r+", offset, (min(BLOCK, count - i), *shape))
 
     def invert(self) -> None:
         """Turn light into dark in all that was written."""
