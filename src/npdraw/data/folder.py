@@ -40,7 +40,7 @@ def load_zip(path: Path, reading: Reading, into: Path, progress: Progress) -> Im
     try:
         with zipfile.ZipFile(path) as archive:
             return _load(path, _list_zip(path, archive), reading, into, progress)
-    except (zipfile.BadZipFile, NotImplementedError) as error:
+    except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is no zip file, or a damaged one ({error}); pack it again") from error
 
 
@@ -101,7 +101,7 @@ def _list_folder(folder: Path) -> list[_File]:
                 files.append(_File(inner, f"{status.st_size} {status.st_mtime_ns}", Path(entry.path).read_bytes))
 
     walk(str(folder), ())
-    return sorted(files, key=lambda file: file.path)
+    return files
 
 
 def _list_zip(path: Path, archive: zipfile.ZipFile) -> list[_File]:

@@ -98,7 +98,7 @@ def _channels_first(images: NDArray[np.uint8], inverted: bool) -> NDArray[np.uin
     n, height, width, channels = images.shape
     moved = images.reshape(n, channels, height, width)
     for old, new in zip(_chunks(images), _chunks(moved)):
-        new[:] = (255 - old if inverted else old.copy()).transpose(0, 3, 1, 2)
+        new[:] = (255 - old if inverted else old).transpose(0, 3, 1, 2)  # numpy sees to the overlap
     return moved
 
 

@@ -124,8 +124,9 @@ def prepared(folder: Path, name: str, fingerprint: str, build: Callable[[Writer]
                 shutil.rmtree(temporary, ignore_errors=True)
             return _open(folder, name, fingerprint)
     except OSError as error:
-        if error.filename and not Path(error.filename).is_relative_to(folder.parent):
-            raise  # a file of the source's, not one of ours
+        at = Path(error.filename or folder)
+        if not at.is_relative_to(folder.parent) and not folder.is_relative_to(at):
+            raise  # a file of the source's, neither one of ours nor a folder that ours would be in
         raise InputError(
             f"cannot prepare the images of {name} in {folder.parent} ({error.strerror or error}); make room there, or "
             "choose another folder with --data-dir"
