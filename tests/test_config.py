@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from npdraw.config import BankConfig, Config, DataConfig, from_dict, to_dict
+from npdraw.config import BankConfig, Config, DataConfig, Reading, Split, from_dict, to_dict
 from npdraw.errors import InputError
 
 
@@ -180,3 +180,15 @@ def test_a_config_does_not_change() -> None:
     with pytest.raises(dataclasses.FrozenInstanceError):
         config.seed = 3  # type: ignore[misc]
     assert hash(config) == hash(Config())
+
+
+def test_yaml_as_people_write_it() -> None:
+    """YAML reads `size: 64` as a number and `invert: no` as a truth value."""
+    config = from_dict(Config, {"reading": {"size": 64, "invert": False}, "split": {"by": "samples", "percent": 3}})
+    assert config.reading == Reading(size="64", invert="no") and config.split.name == "samples-3"
+
+
+@pytest.mark.parametrize("percent", [0, -1, 100.1, math.nan, math.inf])
+def test_a_split_knows_its_bounds(percent: float) -> None:
+    with pytest.raises(InputError, match=r"split\.percent must be from"):
+        Split("samples", percent)

@@ -19,7 +19,7 @@ from npdraw.canvas import Stack, to_unit
 from npdraw.errors import InputError
 
 BLANK = 0.1  # a patch whose brightest pixel is below this is blank
-CHUNK = 1_024  # images that are looked at together for patches
+CHUNK = 256  # images that are looked at together for patches
 EXACT = 10_000  # patches clustered at once; beyond, CLARA
 SAMPLES, SAMPLE_SIZE = 5, 5_000  # how many samples CLARA clusters, and how large (at least two patches a part)
 

@@ -113,6 +113,22 @@ class Grid:
         return F.interpolate(images, size=(self.height, self.width), mode="area")
 
 
+class Shrunk:
+    """Images at rest as the canvas sees them, in [0, 1], shrunk when they are asked for."""
+
+    ndim = 4
+
+    def __init__(self, images: Stack, grid: Grid):
+        self.images, self.grid = images, grid
+        self.shape = torch.Size((*images.shape[:2], grid.height, grid.width))
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, which: Any) -> Tensor:
+        return self.grid.shrink(to_unit(self.images[which]))
+
+
 def place_masks(drawing: Drawing, places: int) -> Tensor:
     """The place of each step, empty where it was skipped: (B,T,L) bool."""
     return (drawing.where[..., None] == torch.arange(places, device=drawing.device)) & drawing.whether[..., None]

@@ -22,6 +22,7 @@ from npdraw.errors import InputError, TrainingError
 from npdraw.verbs import VERBS, Early, Train, Verb
 
 T = TypeVar("T")
+HELP = ("-h", "--help", "help")
 SHORT = tuple(f"--{field.name}" for field in dataclasses.fields(Reading))  # of `train`'s options --reading.NAME
 
 
@@ -30,7 +31,7 @@ def main(argv: list[str] | None = None) -> int:
     words = sys.argv[1:] if argv is None else argv
     try:
         with _sentences():
-            if not words or words[0] in ("-h", "--help", "help"):
+            if not words or words[0] in HELP or (words[0] == "data" and words[1:2] and words[1] in HELP):
                 print(_help())
             elif words[0] == "--version":
                 from npdraw import __version__
@@ -122,10 +123,16 @@ def _read(name: str, words: list[str]) -> Verb:
     except _NotUnderstood as error:
         sentence = str(error)
     if sentence.startswith("Missing"):
-        needed = [f.name for f in dataclasses.fields(verb) if f.default is dataclasses.MISSING and f.name != "config"]
-        written = [f"--{n}" if f"--{n}" in options else n.upper() for n in needed]
+        needed = [f.name for f in dataclasses.fields(verb) if f.default is f.default_factory and f.name != "config"]
+        written = [f"--{n}" if f"--{n}" in options else _metavar(verb, n) for n in needed]
         sentence = f"npdraw {name} needs {' and '.join(written)}"
     raise InputError(f"{sentence}; see npdraw {name} --help")
+
+
+def _metavar(verb: type, field: str) -> str:
+    """What the help calls a positional argument."""
+    marks = get_args(get_type_hints(verb, include_extras=True)[field])
+    return next((mark.metavar for mark in marks if getattr(mark, "metavar", None)), field.upper())
 
 
 class _NotUnderstood(Exception):
@@ -187,15 +194,14 @@ def _defaults(words: list[str], options: dict[str, bool]) -> Config:
     target = next(free, None)
     if target is None:
         return Config()
-    from npdraw.derive import base, exists
+    from npdraw.derive import base, derives, exists
 
-    helps = {"-h", "--help"} & set(words)
-    if helps and not exists(target):
-        return Config()
+    if set(HELP) & set(words) and (derives(target) or not exists(target)):
+        return Config()  # help on a config that nobody has to wait for
     early, _ = _parse(
-        lambda: tyro.cli(Early, args=[w for w in words if w not in helps], return_unknown_args=True, add_help=False)
+        lambda: tyro.cli(Early, args=[w for w in words if w not in HELP], return_unknown_args=True, add_help=False)
     )
-    return base(target, early.reading, early.split, early.data_dir, early.quiet or bool(helps))
+    return base(target, early.reading, early.split, early.data_dir, early.quiet, early.dry_run)
 
 
 def _nearest(word: str, names: Iterable[str]) -> str:

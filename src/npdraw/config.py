@@ -16,6 +16,7 @@ from npdraw.errors import InputError
 T = TypeVar("T")
 
 
+SIDE = 1024  # pixels of the largest pictures that can be asked for
 LARGEST = 10**12  # a finite stand-in for any number that may be large
 BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all others are counts of at least 1
     "prior.dropout": (0, 0.99),
@@ -33,7 +34,7 @@ BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all
     "model_stage.parsed_start": (0, 1),
     "model_stage.parsed_end": (0, 1),
     "model_stage.temperature_rate": (0, LARGEST),
-    "split.percent": (1e-6, 100),
+    "split.percent": (1e-9, 100),
     "split.seed": (0, 10**12 - 1),
     "seed": (0, 10**12 - 1),
     "temperature": (0, LARGEST),
@@ -58,8 +59,10 @@ class DataConfig:
     inverted: bool = False
     """Whether light and dark were exchanged when the images were read: a fact of them, as their size is."""
     binarise: Literal["none", "fixed", "dynamic"] = "none"
-    """Draw every pixel as 0 or 1, once by seed or anew at each use, for posterior, likelihood and scores (bank and
-    parses stay grey; validation and test images are drawn once)."""
+    """Draw every pixel as 0 or 1, once (by `seed` and the image's number) or anew at each use, for posterior,
+    likelihood and scores. Bank and parses stay grey; validation and test images are drawn once, for every seed."""
+    digest: str = ""
+    """Of the images that are trained on: a fact of them, so that a run is never gone on with on other images."""
     validation: int = 5000
     """Training images to validate on where the set has no validation images of its own; at most a tenth of all."""
 
@@ -97,9 +100,12 @@ class Reading:
 def _pixels(option: str, text: str) -> tuple[int, int]:
     """Height and width of `64` or `64x48` (width first, as people write it)."""
     sides = text.lower().split("x")
-    if len(sides) > 2 or not all(s.isascii() and s.isdigit() and 1 <= int(s) <= 100_000 for s in sides):
+    most = SIDE if option == "--size" else 99_999
+    if len(sides) > 2 or not all(s.isascii() and s.isdigit() and len(s) < 6 and 1 <= int(s) <= most for s in sides):
         also = "centre, none or " if option == "--crop" else ""
-        raise InputError(f"{option} must be {also}pixels, 64 or width x height as in 64x48; not {text}")
+        raise InputError(
+            f"{option} must be {also}pixels, 64 or width x height as in 64x48, at most {most} a side; not {text[:40]}"
+        )
     return int(sides[-1]), int(sides[0])
 
 
@@ -113,6 +119,9 @@ class Split:
     """How much of them."""
     seed: int = 0
     """Which of them, and which images to validate on."""
+
+    def __post_init__(self) -> None:
+        _check_bounds(self, "split.")
 
     @property
     def name(self) -> str:
@@ -271,11 +280,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """Refuse what can never run, before any file is written."""
-        for name, value in _numbers(self):
-            least, most = BOUNDS.get(name, (1, math.inf))
-            if not least <= value <= most:  # also refuses NaN
-                allowed = f"at least {least}" if most >= LARGEST else f"from {least} to {most}"
-                raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {value:g}")
+        _check_bounds(self)
         if self.data.channels not in (1, 3):
             raise InputError(f"data.channels must be 1 or 3, not {self.data.channels}")
         if self.split.by == "all" and self.split.percent != 100:
@@ -312,6 +317,14 @@ def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
             yield f"{prefix}{f.name}", value
 
 
+def _check_bounds(config: Any, prefix: str = "") -> None:
+    for name, value in _numbers(config, prefix):
+        least, most = BOUNDS.get(name, (1, math.inf))
+        if not least <= value <= most:  # also refuses NaN
+            allowed = f"at least {least}" if most >= LARGEST else f"from {least} to {most}"
+            raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {value:g}")
+
+
 def to_dict(config: Config) -> dict[str, Any]:
     return dataclasses.asdict(config)
 
@@ -335,6 +348,8 @@ def from_dict(cls: type[T], data: Any, path: str = "") -> T:
 
 def _scalar(hint: Any, value: Any, name: str) -> Any:
     if get_origin(hint) is Literal:
+        if isinstance(value, bool) and "yes" in get_args(hint):  # YAML reads yes and no as these
+            value = "yes" if value else "no"
         if value not in get_args(hint):
             raise InputError(f"{name} must be one of {', '.join(get_args(hint))}, not {value!r}")
         return value
@@ -343,6 +358,8 @@ def _scalar(hint: Any, value: Any, name: str) -> Any:
             return float(value)
         except (TypeError, ValueError, OverflowError):
             raise InputError(f"{name} must be a number, not {value!r}") from None
+    if hint is str and type(value) is int and name.startswith("reading."):  # YAML reads `size: 64` so
+        return str(value)
     if type(value) is not hint:
         raise InputError(f"{name} must be of type {hint.__name__}, not {value!r}")
     return value

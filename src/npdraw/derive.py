@@ -14,7 +14,7 @@ import torch
 
 from npdraw import store
 from npdraw.bank import sample_patches
-from npdraw.canvas import Grid
+from npdraw.canvas import Grid, Shrunk
 from npdraw.config import (
     BankConfig,
     Config,
@@ -27,7 +27,7 @@ from npdraw.config import (
     Reading,
     Split,
 )
-from npdraw.data import ImageSet, Subset, choose, is_images, load
+from npdraw.data import ImageSet, Subset, choose, is_images, is_prepared, load
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
@@ -45,7 +45,7 @@ def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
     """
     validation = min(max(round(0.05 * len(data.train)), 1), 5000)
     seen = choose(data, split, validation).train
-    ink, colour, grid = seen.two_levels, data.channels == 3, lay_out(data)
+    ink, colour, grid = seen.two_levels, data.channels == 3, grid_for(data)
     side = max(grid.height, grid.width)
     prior_epochs, model_epochs = _epochs(PRIOR_IMAGES, len(seen)), _epochs(MODEL_IMAGES, len(seen))
     return Config(
@@ -83,7 +83,7 @@ def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
     )
 
 
-def lay_out(data: ImageSet) -> Grid:
+def grid_for(data: ImageSet) -> Grid:
     """The grid that images get where nobody says otherwise: as few steps as fit into `STEPS`."""
     side = min(CANVAS, max(data.height, data.width))
     size = Config(DataConfig(height=data.height, width=data.width, canvas=side), bank=BankConfig(1)).canvas_size
@@ -102,8 +102,8 @@ def _epochs(images: int, count: int) -> int:
 
 def _parts(images: Subset, grid: Grid, most: int) -> int:
     """As many parts as such images usually want, but at most a quarter of the different patches that there are."""
-    some = images[:: -(-len(images) // LOOKED_AT)]
-    patches = sample_patches(grid.shrink(some.float() / 255), grid.part_size, PATCHES, seed=0)
+    some = Subset(images.images, images.index[:: -(-len(images) // LOOKED_AT)])
+    patches = sample_patches(Shrunk(some, grid), grid.part_size, PATCHES, seed=0)
     return max(1, min(most, len(torch.unique(patches, dim=0)) // 4))
 
 
@@ -111,13 +111,18 @@ def _parts(images: Subset, grid: Grid, most: int) -> int:
 
 
 @lru_cache(maxsize=1)
-def images(source: str, reading: Reading, data_dir: Path | None, quiet: bool) -> ImageSet:
-    """The images of one command, read once though both its defaults and its training need them."""
+def images(source: str, reading: Reading, data_dir: Path | None, quiet: bool, dry: bool) -> ImageSet:
+    """The images of one command, read once though both its defaults and its training need them; a dry run downloads
+    nothing."""
+    if dry and not is_prepared(source, reading, data_dir):
+        raise InputError(
+            f"{source} is not prepared here yet; npdraw data info {source} gets it, then a plan can be made"
+        )
     with Progress(quiet) as progress:
         return load(source, reading, data_dir, progress)
 
 
-def base(target: str, reading: Reading, split: Split, data_dir: Path | None, quiet: bool) -> Config:
+def base(target: str, reading: Reading, split: Split, data_dir: Path | None, quiet: bool, dry: bool) -> Config:
     """The config that a target stands for, before overrides; where it is images, of how they are read and split."""
     images.cache_clear()  # another command may find other files
     file, path, presets = _config_file(target), Path(target).expanduser(), store.presets()
@@ -126,12 +131,12 @@ def base(target: str, reading: Reading, split: Split, data_dir: Path | None, qui
     if not path.exists() and not target.startswith("hf:"):
         raise InputError(
             f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, or images: a folder, .zip, "
-            ".npz, .parquet or hf:OWNER/NAME@COMMIT"
+            ".npz, .parquet, chardata.mat or hf:OWNER/NAME@COMMIT"
             + "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(target, presets, n=1))
         )
     if not derives(target):
         raise InputError(f"{target} is neither a YAML file nor a folder of images, .zip, .npz or .parquet")
-    config = derive(images(target, reading, data_dir, quiet), reading, split)
+    config = derive(images(target, reading, data_dir, quiet, dry), reading, split)
     return dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))
 
 

@@ -5,7 +5,6 @@ Each is read here as the verbs want it, and refused with one sentence where it c
 
 import os
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -13,10 +12,10 @@ from torch import Tensor
 from npdraw import derive, store
 from npdraw.canvas import Grid, Stack, to_unit
 from npdraw.config import BankConfig, Config, DataConfig, Reading
-from npdraw.data import ImageSet, Subset, binarise, is_pictures, load
+from npdraw.data import PUBLIC, ImageSet, Subset, binarise, data_folder, is_images, is_pictures, load
 from npdraw.data.folder import SUFFIXES
 from npdraw.data.images import describe
-from npdraw.data.pictures import open_picture
+from npdraw.data.pictures import BROKEN, open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
@@ -70,11 +69,17 @@ def parse_seeds(text: str) -> list[int]:
 
 def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | None) -> Tensor:
     """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set, as a model wants them: own
-    pictures are cropped, resized and inverted as those were that it was trained on."""
+    pictures are cropped, resized and inverted as those were that it was trained on. The pictures that it was trained on
+    themselves are read as they were then, and are prepared already."""
     c = model.config
-    size, colour = f"{c.data.width}x{c.data.height}", "grey" if c.data.channels == 1 else "colour"
-    invert: Literal["yes", "no"] = "yes" if c.data.inverted else "no"
-    images = read_images(source, Reading(size, c.reading.crop, colour, invert), count, data_dir)  # type: ignore[arg-type]
+    reading = Reading(
+        f"{c.data.width}x{c.data.height}",
+        c.reading.crop,
+        "grey" if c.data.channels == 1 else "colour",
+        "yes" if c.data.inverted else c.reading.invert,
+    )
+    own = is_images(source) and Path(source).expanduser().resolve() == Path(c.data.source).expanduser().resolve()
+    images = read_images(source, c.reading if own else reading, count, data_dir)
     if images.shape[1] > c.data.channels or images.shape[2:] != model.decoder.size:
         wanted = describe(c.data.channels, *model.decoder.size)
         raise InputError(f"{source} holds images of {describe(*images.shape[1:])}, but the model is for {wanted}")
@@ -93,9 +98,12 @@ def read_images(source: str, reading: Reading, count: int | None, data_dir: Path
         raise InputError(f"--count must be at least 1, not {count}")
     path = Path(source).expanduser()
     if path.is_file() and path.suffix.lower() in SUFFIXES:
-        return torch.from_numpy(open_picture(source, path.read_bytes(), reading).copy())[None]
+        pixels, notes = open_picture(source, path.read_bytes(), reading)
+        for note in notes:
+            Progress().say(note)
+        return torch.from_numpy(pixels.copy())[None]
     if not is_pictures(source):  # a set of one size and colour, which is refused later where it does not fit
-        reading = Reading(invert=reading.invert)
+        reading = Reading(invert=reading.invert if path.suffix.lower() == ".npz" else "auto")
     data = load_shown(source, reading, data_dir)
     return (data.train if data.test is None else data.test)[:count]
 
@@ -109,7 +117,7 @@ def load_shown(source: str, reading: Reading, data_dir: Path | None) -> ImageSet
     return data
 
 
-def tell(data: ImageSet, source: str) -> list[str]:
+def tell(data: ImageSet, source: str, data_dir: Path | None) -> list[str]:
     """What an image set holds, line by line, after what `load_shown` says of it."""
     lines = []
     for kind, values in data.labels.get("train", {}).items():
@@ -118,23 +126,26 @@ def tell(data: ImageSet, source: str) -> list[str]:
         shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
         span = f"{int(counts.min()):,}" + (f" to {int(counts.max()):,}" if counts.min() < counts.max() else "")
         lines.append(f"{kind}: {len(found):,}" + (f" ({shown})" if shown else "") + f", {span} training images each")
-    total, squares, count = torch.zeros(()), torch.zeros(()), 0
-    for x in Subset(data.train).chunks():
-        x = to_unit(x).double()
-        total, squares = total + x.sum((0, 2, 3)), squares + (x**2).sum((0, 2, 3))
-        count += x[:, 0].numel()
-    mean = total / count
-    spread = (squares / count - mean**2).clamp_min(0).sqrt()
+    images = Subset(data.train)
+    shares = images.histogram().double()
+    shares /= shares.sum(1, keepdim=True)  # (C,256)
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    mean = shares @ levels
+    spread = (shares @ levels**2 - mean**2).clamp_min(0).sqrt()
     figures = (" ".join(f"{float(v):.4f}" for v in values) for values in (mean, spread))
     lines.append("mean {}, standard deviation {} of training pixels in [0, 1]".format(*figures))
-    lines.append("two levels, ink and none" if Subset(data.train).two_levels else "many levels")
+    lines.append("two levels, ink and none" if images.two_levels else "many levels")
     presets = store.presets()
     c = store.read_config(presets[source]) if source in presets else None
-    grid = Grid(*c.canvas_size, c.bank.part_size) if c else derive.lay_out(data)
+    grid = Grid(*c.canvas_size, c.bank.part_size) if c else derive.grid_for(data)
     cells = f"{grid.rows} x {grid.columns} cells of {grid.part_size} x {grid.part_size}"
     lines.append(f"as a drawing: T = {grid.cells} steps, {cells} on a canvas of {grid.width} x {grid.height}")
+    if source in PUBLIC:
+        lines.append(f"downloads: {data_folder(data_dir)}")
     if data.files:
         lines.append(f"files: {data.files}")
+        if (data.files / BROKEN).is_file():
+            lines += ["broken files:", *store.read_text(data.files / BROKEN).splitlines()]
     return lines
 
 

@@ -16,7 +16,7 @@ from npdraw.errors import InputError
 from npdraw.noise import wide
 
 THRESHOLD = 0.01  # epsilon of Alg. 1
-CHUNK = 1024  # images at a time: bounds the memory
+CHUNK, PIXELS = 1024, 2**24  # images at a time, and numbers in them: bounds the memory
 
 
 def parse(images: Stack, parts: Tensor, grid: Grid, threshold: float = THRESHOLD) -> Drawing:
@@ -35,13 +35,14 @@ def parse(images: Stack, parts: Tensor, grid: Grid, threshold: float = THRESHOLD
     # Results are written into place: lists of small tensors between large temporaries would leave the heap in holes.
     what = torch.zeros(len(images), grid.cells, dtype=torch.int64, device=parts.device)
     whether = torch.zeros(len(images), grid.cells, dtype=torch.bool, device=parts.device)
-    for first in range(0, len(images), CHUNK):
-        x = to_unit(images[first : first + CHUNK].to(parts.device))
+    chunk = max(1, min(CHUNK, PIXELS // images.shape[1:].numel()))
+    for first in range(0, len(images), chunk):
+        x = to_unit(images[first : first + chunk].to(parts.device))
         cells = grid.cut(grid.shrink(x)).flatten(0, 1)  # (B*L,D)
         index, squared = nearest(cells, bank)  # (B*L,)
         cost = squared.sqrt() - cells.norm(dim=1)
-        what[first : first + CHUNK] = index.reshape(-1, grid.cells)
-        whether[first : first + CHUNK] = (cost <= threshold).reshape(-1, grid.cells)
+        what[first : first + chunk] = index.reshape(-1, grid.cells)
+        whether[first : first + chunk] = (cost <= threshold).reshape(-1, grid.cells)
     return Drawing(what, torch.arange(grid.cells, device=parts.device).expand(len(images), -1), whether)
 
 

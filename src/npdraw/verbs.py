@@ -194,7 +194,7 @@ class Train:
 
     def run(self) -> None:
         from npdraw import derive, inputs
-        from npdraw.data import is_here, is_images
+        from npdraw.data import is_images
         from npdraw.plan import plan
         from npdraw.training import train
         from npdraw.training.run import Run
@@ -209,11 +209,7 @@ class Train:
         source = Path(config.data.source).expanduser()
         if is_images(config.data.source) and out.resolve().is_relative_to(source.resolve()):
             raise InputError(f"the run in {out} would lie among the images of {source}; choose another --out")
-        if self.dry_run and not is_here(config.data.source, self.data_dir):
-            raise InputError(
-                f"{config.data.source} is not here yet; npdraw data info {config.data.source} downloads it"
-            )
-        data = derive.images(config.data.source, config.reading, self.data_dir, self.quiet)
+        data = derive.images(config.data.source, config.reading, self.data_dir, self.quiet, self.dry_run)
         config = settle(config, data)
         Run.open(out, config, writes=False)
         say("\n".join([str(data), *data.notes]), self.quiet)
@@ -237,6 +233,7 @@ class Early:
     split: Split = field(default_factory=Split)
     data_dir: Path | None = None
     quiet: Flag = False
+    dry_run: Flag = False
 
 
 @dataclass
@@ -349,7 +346,7 @@ class Reconstruct:
         images = inputs.as_seen(model, pixels)
         drawing = model.encode(images)
         rebuilt = model.decode(drawing)
-        rows = {"image": images, "parse": model.render(model.parse(images)), "canvas": model.render(drawing)}
+        rows = {"image": images, "parse": model.render(model.parse(pixels)), "canvas": model.render(drawing)}
         rows = {name: model.as_given(x) for name, x in {**rows, "reconstruction": rebuilt}.items()}
         store.save_drawing(drawing, self.out / "drawings.json")
         picture = show.save_picture(show.pairs(rows), self.out / "reconstructions.png")
@@ -365,7 +362,7 @@ class Animate:
     """
 
     model: Model
-    what: Annotated[Positional[Path], arg(metavar="DRAWING_OR_IMAGE")]
+    what: Annotated[Positional[str], arg(metavar="DRAWING_OR_IMAGE")]
     """Drawings as JSON, or a picture, which the posterior draws."""
     out: Path
     """Name of the files without ending: OUT.gif and OUT.mp4."""
@@ -378,12 +375,12 @@ class Animate:
 
         device = inputs.prepare(self.device, self.out.absolute().parent)
         model = store.load_model(self.model, device)
-        if self.what.suffix.lower() == ".json":
+        if self.what.lower().endswith(".json"):
             drawing = store.load_drawing(self.what).check(len(model.bank), model.grid.cells)
             if not len(drawing):
                 raise InputError(f"{self.what} holds no drawing")
         else:
-            drawing = model.encode(inputs.as_seen(model, inputs.read_for(model, str(self.what), 1, None)))
+            drawing = model.encode(inputs.as_seen(model, inputs.read_for(model, self.what, 1, None)))
         if len(drawing) > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {len(drawing):,} drawings")
         drawing = drawing[:IN_ANIMATION]
@@ -433,7 +430,7 @@ class DataShow:
     """
 
     source: Annotated[Positional[str], arg(metavar="SET")]
-    """A set by name (digits, mnist, omniglot, cifar10, celeba), or images: a folder, .zip, .npz, .parquet."""
+    """A set by name (digits, mnist, omniglot, cifar10, celeba) or images: a folder, .zip, .npz, .parquet, hf:..."""
     out: Path = Path("sheet.png")
     """The picture to write."""
     count: int = 100
@@ -465,7 +462,7 @@ class DataInfo:
     """
 
     source: Annotated[Positional[str], arg(metavar="SET")]
-    """A set by name (digits, mnist, omniglot, cifar10, celeba), or images: a folder, .zip, .npz, .parquet."""
+    """A set by name (digits, mnist, omniglot, cifar10, celeba) or images: a folder, .zip, .npz, .parquet, hf:..."""
     reading: HowRead = field(default_factory=Reading)
     data_dir: DataDir = None
 
@@ -473,7 +470,7 @@ class DataInfo:
         from npdraw import inputs
 
         data = inputs.load_shown(self.source, self.reading, self.data_dir)
-        say("\n".join(inputs.tell(data, self.source)))
+        say("\n".join(inputs.tell(data, self.source, self.data_dir)))
 
 
 ALL: tuple[type[Verb], ...] = (Demo, Bank, Parse, Train, Sample, Reconstruct, Animate, Info)

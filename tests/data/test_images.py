@@ -103,7 +103,7 @@ def test_a_subset_reads_its_images_when_they_are_asked_for() -> None:
 
 @pytest.mark.parametrize("count", [0, 1, 6, 7, 8, 15])
 def test_chunks_and_copies_hold_all_images_in_order(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(images, "_CHUNK", 7)
+    monkeypatch.setattr(images, "CHUNK_BYTES", 7 * 16)
     whole = numbered(20)
     index = torch.arange(19, -1, -1)[:count]
     some = Subset(whole, index)
@@ -120,7 +120,7 @@ def test_chunks_and_copies_hold_all_images_in_order(count: int, monkeypatch: pyt
 def test_two_levels_up_to_one_pixel_in_a_thousand(
     grey_pixels: int, expected: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(images, "_CHUNK", 2)  # a sum over chunks, not the verdict of one
+    monkeypatch.setattr(images, "CHUNK_BYTES", 2)  # a sum over chunks, not the verdict of one
     pixels = torch.tensor([0, 5, 250, 255], dtype=torch.uint8).repeat(500)  # 2,000 pixels
     pixels[: 2 * grey_pixels] = torch.tensor([6, 249], dtype=torch.uint8).repeat(grey_pixels)
     assert Subset(pixels.reshape(5, 1, 20, 20)).two_levels is expected
@@ -213,3 +213,22 @@ def test_which_words_are_images_of_ones_own(tmp_path: Path) -> None:
         assert is_images(word) and not is_pictures(word)
     for word in ("digits", "celeba", "runs/digits-1", "a.yaml"):
         assert not is_images(word) and not is_pictures(word)
+
+
+def test_histogram_counts_every_level_of_every_channel(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(images, "CHUNK_BYTES", 100)
+    pixels = torch.randint(0, 256, (9, 3, 4, 5), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    some = Subset(pixels, torch.tensor([8, 1, 4]))
+    counts = some.histogram()
+    for channel in range(3):
+        values = [int(v) for i in (8, 1, 4) for v in pixels[i, channel].flatten()]
+        assert counts[channel].tolist() == [values.count(level) for level in range(256)]
+
+
+def test_digest_names_images_by_what_and_which_they_are() -> None:
+    whole = numbered(20)
+    some = Subset(whole, torch.tensor([3, 5, 7]))
+    assert some.digest() == Subset(whole.clone(), torch.tensor([3, 5, 7])).digest()
+    shifted = torch.cat([numbered(1), whole])
+    others = [Subset(whole, torch.tensor([3, 5, 8])), Subset(shifted, torch.tensor([3, 5, 7])), Subset(whole)]
+    assert len({x.digest() for x in [some, *others]}) == 4

@@ -33,7 +33,7 @@ def test_channels_last_become_channels_first(shape: tuple[int, ...], channels: i
     array = pixels(*shape)
     images = load(saved(tmp_path / "set.npz", train_images=array))
     assert (images.channels, images.height, images.width) == (channels, 6, 8)
-    assert images.test is None and images.validation is None and images.files is None
+    assert images.test is None and images.validation is None and images.files == tmp_path / "set.npz"
     assert not images.labels and not images.notes and not images.inverted
     assert images.train.is_contiguous()
     for c in range(channels):

@@ -7,7 +7,7 @@ from fractions import Fraction
 from functools import partial
 from math import ceil, floor
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -63,7 +63,7 @@ def read(folder: Path, train: Sequence[Any], reading: Reading = PLAIN, **others:
 
 def one(data: Any, reading: Reading = PLAIN) -> Any:
     """One picture (H, W) or (H, W, 3)."""
-    pixels = open_picture("a.png", data if isinstance(data, bytes) else encoded(data), reading).transpose(1, 2, 0)
+    pixels = open_picture("a.png", data if isinstance(data, bytes) else encoded(data), reading)[0].transpose(1, 2, 0)
     return pixels[..., 0] if pixels.shape[2] == 1 else pixels
 
 
@@ -281,7 +281,7 @@ def test_dark_things_are_laid_on_white_and_said_so(tmp_path: Path) -> None:
     inverted = read(tmp_path, files)  # white paper now, so ink becomes light on empty
     assert inverted.inverted and len(inverted.notes) == 2
     assert np.array_equal(first(inverted), 255 - first(images))
-    assert np.array_equal(one(files[0]), first(images))
+    assert np.array_equal(one(files[0], KEPT), first(images))
 
 
 @pytest.mark.parametrize("level, on_white", [(0, True), (60, True), (67, False), (255, False)])
@@ -390,7 +390,8 @@ def test_any_size_and_crop(
 ) -> None:
     pixels = grey(0, height, width) if channels == 1 else colour(0, height, width)
     text = crop if isinstance(crop, str) else f"{crop[1]}x{crop[0]}"
-    reading = Reading(size=f"{wanted[1]}x{wanted[0]}", crop=text, colour="grey" if channels == 1 else "colour")
+    kind: Literal["grey", "colour"] = "grey" if channels == 1 else "colour"
+    reading = Reading(f"{wanted[1]}x{wanted[0]}", text, kind, "no")
     if isinstance(crop, tuple) and (crop[0] > height or crop[1] > width):
         with pytest.raises(InputError, match=f"{width}x{height} pixels, smaller than --crop {text}"):
             one(pixels, reading)
@@ -557,9 +558,12 @@ def test_white_pictures_in_colour_are_kept_and_noted(tmp_path: Path) -> None:
     assert not read(tmp_path, files, KEPT).notes
 
 
-def test_one_picture_is_inverted_where_it_is_said() -> None:
-    assert np.array_equal(one(ink(0)), ink(0))
-    assert np.array_equal(one(ink(0), Reading(invert="yes")), 255 - ink(0))
+def test_one_picture_is_inverted_as_a_set_of_it_would_be() -> None:
+    page = encoded(ink(0))
+    for invert, inverted, said in (("auto", True, 1), ("yes", True, 0), ("no", False, 0)):
+        pixels, notes = open_picture("a.png", page, Reading(invert=invert))  # type: ignore[arg-type]
+        assert np.array_equal(pixels[0], 255 - ink(0) if inverted else ink(0)) and len(notes) == said
+    assert np.array_equal(one(255 - ink(0)), 255 - ink(0))  # light ink on black is as it should be
 
 
 # --- broken files ----------------------------------------------------------------------------------
@@ -630,10 +634,14 @@ def test_a_file_that_cannot_be_opened_is_a_broken_one(tmp_path: Path) -> None:
 @pytest.mark.parametrize("count", [5, 6, 9])
 def test_the_first_five_broken_files_are_named(count: int, tmp_path: Path) -> None:
     files: list[Any] = [b""] * count + [grey(seed) for seed in range(3 * count)]
-    note = read(tmp_path, files).notes[0]
+    images = read(tmp_path, files)
+    note = images.notes[0]
     assert note.startswith(f"skipped {count} broken files: train/0 (")
     assert all((f"train/{i} (" in note) == (i < 5) for i in range(count))
-    assert note.endswith(f" and {count - 5} more") == (count > 5)
+    assert (f" and {count - 5} more" in note) == (count > 5)
+    assert images.files is not None
+    listed = (images.files / "broken.txt").read_text().splitlines()
+    assert [line.split(" (")[0] for line in listed] == [f"train/{i}" for i in range(count)]
 
 
 def test_too_many_broken_files_are_an_error(tmp_path: Path) -> None:

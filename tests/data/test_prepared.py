@@ -450,8 +450,11 @@ def test_images_are_prepared_elsewhere_where_the_data_folder_is_for_reading_only
     shared = tmp_path / "shared"
     shared.mkdir()
     monkeypatch.setattr(os, "access", lambda path, mode: Path(path) != shared)
-    images = load(folder, data_dir=shared)
-    assert images.files is not None and images.files.parent == data_folder / "npdraw"
+    monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / "cache" / name)
+    for given in (shared, None):  # by option and by environment
+        monkeypatch.setenv("NPDRAW_DATA_DIR", str(data_folder if given else shared))
+        images = load(folder, data_dir=given)
+        assert images.files is not None and images.files.parent == tmp_path / "cache" / "npdraw" / "npdraw"
     assert not list(shared.iterdir())
 
 

@@ -60,7 +60,7 @@ def test_folder_holds_the_run(finished: Path) -> None:
 
 
 def test_folder_can_be_read(finished: Path) -> None:
-    config = tiny.config()
+    config = stages.settle(tiny.config(), tiny.data())
     assert store.read_config(finished / "config.yaml") == config
     model = NPDraw.from_pretrained(finished)
     assert model.config == config
@@ -160,6 +160,16 @@ def test_wrong_input_leaves_no_run(tmp_path: Path, changes: tiny.Settings, image
     with pytest.raises(InputError, match=sentence):
         tiny.train(tmp_path / "run", changes, ImageSet("strokes", images))
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_is_not_gone_on_with_on_other_images(tmp_path: Path) -> None:
+    """One more picture shifts all others, and former training images would be validated on."""
+    images = tiny.strokes(40)
+    tiny.train(tmp_path / "run", images=ImageSet("strokes", images))
+    tiny.train(tmp_path / "run", images=ImageSet("moved", images.clone()))  # the same images by another name
+    more = torch.cat([tiny.strokes(1, seed=9), images])
+    with pytest.raises(InputError, match="the images have changed since the run in"):
+        tiny.train(tmp_path / "run", images=ImageSet("strokes", more))
 
 
 # --- metrics and checkpoints on their own ---

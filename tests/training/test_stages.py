@@ -14,12 +14,14 @@ from torch import Tensor, nn
 from npdraw import store
 from npdraw.bank import PartBank
 from npdraw.choices import Terms
-from npdraw.config import Config, Split, from_dict
+from npdraw.config import Config, Reading, Split, from_dict
 from npdraw.data import ImageSet, Subset, binarise, choose, load
+from npdraw.derive import derive
 from npdraw.drawing import Drawing
 from npdraw.errors import TrainingError
 from npdraw.likelihoods import Likelihood
 from npdraw.model import Loss, NPDraw
+from npdraw.plan import plan
 from npdraw.prior import Prior
 from npdraw.training import loop, stages
 from npdraw.training.loop import order
@@ -58,7 +60,7 @@ def test_stage_one_keeps_its_best_validation_epoch(tmp_path: Path, monkeypatch: 
         }
 
     original = stages._resident
-    monkeypatch.setattr(stages, "_resident", lambda x, model: original(Subset(255 - x[:]) if len(x) == 8 else x, model))
+    monkeypatch.setattr(stages, "_resident", lambda x, *rest: original(Subset(255 - x[:]) if len(x) == 8 else x, *rest))
     tiny.train(tmp_path / "long", changes(12))
     scores = tiny.losses(tmp_path / "long", "prior", "validation")
     best = min(range(12), key=scores.__getitem__)
@@ -111,7 +113,7 @@ def test_validation_images_are_not_trained_on(tmp_path: Path, monkeypatch: pytes
         seen.append(images)
         return images
 
-    monkeypatch.setattr(stages, "_resident", lambda x, model: resident(noted(x), model))
+    monkeypatch.setattr(stages, "_resident", lambda x, *rest: resident(noted(x), *rest))
     monkeypatch.setattr(stages, "build_bank", lambda c, x, grid: build(c, noted(x), grid))
     tiny.train(tmp_path / "run")
     parts = choose(tiny.data(), Split(), 8)
@@ -234,12 +236,13 @@ def test_binarised_images_for_the_model_and_grey_ones_for_bank_and_parses(tmp_pa
     assert float((sum(epochs) / 2 - pixels)[pixels > 0].mean()) == pytest.approx(0, abs=0.03)
 
 
-def test_fixed_ink_is_the_same_at_each_use(tmp_path: Path, steps: list[Step]) -> None:
-    tiny.train(tmp_path / "run", {"data": {"binarise": "fixed"}})
+@pytest.mark.parametrize("seed", [0, 3])
+def test_fixed_ink_is_the_same_at_each_use(tmp_path: Path, seed: int, steps: list[Step]) -> None:
+    tiny.train(tmp_path / "run", {"data": {"binarise": "fixed"}, "seed": seed})
     training = choose(tiny.data(), Split(), 8).train
-    once = binarise(training[:].float() / 255, training.index)  # by the image's place in the set
+    once = binarise(training[:].float() / 255, training.index + (seed << 32))  # by seed and place in the set
     for i, step in enumerate(steps):
-        assert torch.equal(step.images, once[order(80, 0, "model", i // 5)[i % 5 * 16 :][:16]])
+        assert torch.equal(step.images, once[order(80, seed, "model", i // 5)[i % 5 * 16 :][:16]])
 
 
 @pytest.mark.parametrize("ink", ["fixed", "dynamic"])
@@ -273,14 +276,17 @@ class Watched(Tensor):
 
 @pytest.mark.parametrize("split", [Split("digits", 50), Split("samples", 30, 2), Split("alphabets", 40)])
 def test_a_split_sees_its_own_images_only(tmp_path: Path, split: Split) -> None:
-    """No other index is read by bank, parser, either stage, BatchNorm's statistics or pictures; and pixels that are
-    not of the split have no effect on a single weight."""
+    """No other index is read for a config or a plan, by bank, parser, either stage, BatchNorm's statistics or pictures;
+    and pixels that are not of the split have no effect on a single weight."""
     pixels, classes = tiny.strokes(120), torch.arange(120) % 10
     labels = {"train": {"class": classes, "alphabet": classes}}
     watched = pixels.clone().as_subclass(Watched)
     watched.read = set()
     config = replace(tiny.config(), split=split)
-    stages.train(config, ImageSet("watched", watched, labels=labels), tmp_path / "a", quiet=True)
+    data = ImageSet("watched", watched, labels=labels)
+    derive(data, Reading(), split)
+    plan(config, data, "cpu")
+    stages.train(config, data, tmp_path / "a", quiet=True)
     parts = choose(ImageSet("plain", pixels, labels=labels), split, config.data.validation)
     allowed = set(parts.train.index.tolist()) | set(parts.validation.index.tolist())
     assert watched.read == allowed and len(allowed) < 120

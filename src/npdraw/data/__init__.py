@@ -7,6 +7,7 @@ is given. It is laid out as torchvision lays out its own, so what is there alrea
 
 import os
 from collections.abc import Callable
+from dataclasses import fields
 from pathlib import Path
 
 from npdraw.config import Reading
@@ -15,7 +16,7 @@ from npdraw.data.chardata import load_chardata
 from npdraw.data.cifar10 import load_cifar10
 from npdraw.data.digits import load_digits
 from npdraw.data.folder import load_folder, load_zip
-from npdraw.data.hub import load_hub
+from npdraw.data.hub import hub_place, load_hub
 from npdraw.data.images import ImageSet, Subset, binarise
 from npdraw.data.mnist import load_mnist
 from npdraw.data.npz import load_npz
@@ -32,9 +33,9 @@ __all__ = [
     "Subset",
     "binarise",
     "choose",
-    "is_here",
     "is_images",
     "is_pictures",
+    "is_prepared",
     "load",
 ]
 
@@ -58,7 +59,13 @@ def load(
     A string that is the name of a set is always that set; a folder of that name is `./digits`, or a `Path`.
     """
     reading, progress = reading or Reading(), progress or Progress(quiet=True)
+    if not str(source):
+        raise InputError(f"images are digits, {', '.join(PUBLIC)}, {OWN}")
     path = Path(source).expanduser()
+    if source == "digits" or source in PUBLIC or path.suffix.lower() == ".mat":
+        for option, value, plain in ((f.name, getattr(reading, f.name), f.default) for f in fields(reading)):
+            if value != plain:
+                raise InputError(f"{source} is read as it is; leave --{option} {value} away")
     if source == "digits":
         return load_digits()
     if isinstance(source, str) and source in PUBLIC:
@@ -93,23 +100,27 @@ def is_pictures(source: str) -> bool:
     return source.startswith("hf:") or path.is_dir() or path.suffix.lower() in (".zip", ".parquet")
 
 
-def is_here(source: str, data_dir: str | Path | None = None) -> bool:
-    """Whether images can be had without a download."""
+def is_prepared(source: str, reading: Reading, data_dir: str | Path | None = None) -> bool:
+    """Whether images can be had without a download: own files, and what was downloaded and prepared before."""
+    if source.startswith("hf:"):
+        return (hub_place(source, reading, _prepared(data_dir)) / "set.json").is_file()
     return source not in PUBLIC or (_prepared(data_dir) / source / "set.json").is_file()
 
 
 def data_folder(given: str | Path | None = None) -> Path:
     """Where files are looked for and downloaded to."""
     chosen = given or os.environ.get("NPDRAW_DATA_DIR")
-    if chosen:
-        return Path(chosen).expanduser()
-    import platformdirs  # here: needed by those alone who use the platform's own folder
-
-    return platformdirs.user_cache_path("npdraw")
+    return Path(chosen).expanduser() if chosen else _cache_folder()
 
 
 def _prepared(given: str | Path | None) -> Path:
     """Where prepared images go: into the data folder, or into the platform's where that one may not be written."""
     folder = data_folder(given)
     writable = os.access(folder, os.W_OK) or not folder.exists()
-    return (folder if writable else data_folder()) / "npdraw"
+    return (folder if writable else _cache_folder()) / "npdraw"
+
+
+def _cache_folder() -> Path:
+    import platformdirs  # here: needed by those alone who use the platform's own folder
+
+    return platformdirs.user_cache_path("npdraw")

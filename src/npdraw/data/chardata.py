@@ -37,7 +37,7 @@ def load_chardata(path: Path) -> ImageSet:
     numbers = torch.cat([labels[part]["character"] for part in labels]).unique()  # sorted: by alphabet, then character
     for part in labels:
         labels[part]["character"] = torch.searchsorted(numbers, labels[part]["character"])
-    return ImageSet(str(path), images["train"], images["test"], labels=labels)
+    return ImageSet(str(path), images["train"], images["test"], labels=labels, files=path)
 
 
 def _images(path: Path, found: dict[str, Any], name: str) -> Tensor:

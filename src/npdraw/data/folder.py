@@ -6,7 +6,6 @@
 - The images are prepared once, and again when a file's name, size or time changes.
 """
 
-import hashlib
 import os
 import zipfile
 from collections.abc import Callable
@@ -16,7 +15,7 @@ from typing import NamedTuple
 from npdraw.config import Reading
 from npdraw.data.images import PARTS, ImageSet
 from npdraw.data.pictures import Item, prepare
-from npdraw.data.prepared import prepared
+from npdraw.data.prepared import digest, place, prepared
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
@@ -47,15 +46,11 @@ def load_zip(path: Path, reading: Reading, into: Path, progress: Progress) -> Im
 def _load(root: Path, files: list[_File], reading: Reading, into: Path, progress: Progress) -> ImageSet:
     if not files:
         raise InputError(f"{root} holds no images; put PNG, JPEG, WebP, BMP or GIF files there")
-    digest = hashlib.sha256(repr(reading).encode())
-    for file in files:
-        digest.update(f"{file.path}\0{file.stamp}\n".encode("utf-8", "surrogateescape"))
-    place = hashlib.sha256(f"{root.resolve()}\0{reading}".encode("utf-8", "surrogateescape")).hexdigest()[:12]
     parts = {part: [_item(root, file, skip) for file in some] for part, (some, skip) in _parts(files).items()}
     return prepared(
-        into / f"{root.stem[:40] or 'pictures'}-{place}",
+        place(into, root.stem, root.resolve(), reading),
         str(root),
-        digest.hexdigest(),
+        digest(reading, *(word for file in files for word in (file.path, file.stamp))),
         lambda writer: prepare(str(root), parts, reading, writer, progress),
     )
 
@@ -82,10 +77,14 @@ def _wanted(path: tuple[str, ...]) -> bool:
 
 
 def _list_folder(folder: Path) -> list[_File]:
-    """All pictures below a folder, in the order of their paths."""
+    """All pictures below a folder, in the order of their paths; links to folders are followed, each folder once."""
     files: list[_File] = []
+    seen: set[str] = set()
 
     def walk(here: str, path: tuple[str, ...]) -> None:
+        if (real := os.path.realpath(here)) in seen:
+            return
+        seen.add(real)
         try:
             with os.scandir(here) as entries:
                 found = sorted(entries, key=lambda entry: entry.name)
@@ -93,7 +92,7 @@ def _list_folder(folder: Path) -> list[_File]:
             raise InputError(f"cannot read the folder {here} ({error.strerror}); check its permissions") from error
         for entry in found:
             inner = (*path, entry.name)
-            if entry.is_dir(follow_symlinks=False):
+            if entry.is_dir():
                 if not entry.name.startswith("."):
                     walk(entry.path, inner)
             elif _wanted(inner) and entry.is_file():

@@ -14,7 +14,7 @@ from typing import Any
 from npdraw.config import Reading
 from npdraw.data.images import PARTS, ImageSet
 from npdraw.data.parquet import ADVICE, prepare_tables
-from npdraw.data.prepared import Writer, prepared
+from npdraw.data.prepared import Writer, digest, place, prepared
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
@@ -34,6 +34,25 @@ WORDS = {
 
 def load_hub(source: str, reading: Reading, files: Path, into: Path, progress: Progress) -> ImageSet:
     """The image set of `hf:OWNER/NAME@COMMIT`, downloaded below `files` where it is not there."""
+    repo, commit = _pinned(source)
+
+    def build(writer: Writer) -> None:
+        root = _download(repo, commit, files / "hub", progress)
+        prepare_tables(source, _parts(repo, root), reading, writer, progress)
+        folders = {" ".join(x for x in path.relative_to(root).parts[:-1] if not _word(x)) for path in _tables(root)}
+        if len(folders) > 1:
+            writer.notes.append(f"pictures of several folders are read as one set: {', '.join(sorted(folders))}")
+
+    return prepared(hub_place(source, reading, into), source, digest(source, reading), build)
+
+
+def hub_place(source: str, reading: Reading, into: Path) -> Path:
+    """Where the prepared pictures of a dataset lie, or will."""
+    return place(into, _pinned(source)[0].partition("/")[2], source, reading)
+
+
+def _pinned(source: str) -> tuple[str, str]:
+    """OWNER/NAME and the commit."""
     found = re.fullmatch(r"hf:([\w.-]+/[\w.-]+)(?:@(.*))?", source, re.ASCII)
     if not found:
         raise InputError(f"a dataset of the Hugging Face hub is hf:OWNER/NAME@COMMIT; not {source!r}")
@@ -43,16 +62,7 @@ def load_hub(source: str, reading: Reading, files: Path, into: Path, progress: P
             f"pin {repo} to a commit, all 40 digits of it, as in hf:{repo}@{'0123456789' * 4}; its page on the hub "
             "lists them, and anything else may change"
         )
-
-    def build(writer: Writer) -> None:
-        root = _download(repo, commit, files / "hub", progress)
-        prepare_tables(source, _parts(repo, root), reading, writer, progress)
-        folders = {" ".join(x for x in path.relative_to(root).parts[:-1] if not _word(x)) for path in _tables(root)}
-        if len(folders) > 1:
-            writer.notes.append(f"pictures of several folders are read as one set: {', '.join(sorted(folders))}")
-
-    digest = hashlib.sha256(f"{source}\0{reading}".encode()).hexdigest()
-    return prepared(into / f"{repo.partition('/')[2][:40]}-{digest[:12]}", source, digest, build)
+    return repo, commit
 
 
 def _tables(root: Path) -> list[Path]:

@@ -5,10 +5,10 @@ first, grey or RGB, at least `MIN_SIDE` pixels a side, at least `MIN_IMAGES` tra
 Images may be mapped from a file, so nothing here copies them whole.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal
 
 import torch
 from torch import Tensor
@@ -19,7 +19,8 @@ from npdraw.noise import uniform, wide
 MIN_SIDE = 4  # pixels: the smallest picture that still has parts
 MIN_IMAGES = 2  # one to train on and one to validate on
 PARTS = ("train", "validation", "test")
-_CHUNK = 4096  # images looked at in one go, so that a large set needs no second copy of itself
+CHUNK_BYTES = 2**25  # of images that are looked at in one go, so that a large set needs no second copy of itself
+SAMPLED = 256  # images that a digest is taken of
 _INK_STREAM = 2  # of the draws of `binarise`
 
 
@@ -62,9 +63,7 @@ class ImageSet:
                 f"use images of at least {MIN_SIDE}x{MIN_SIDE}"
             )
         if len(self.train) < MIN_IMAGES:
-            raise InputError(
-                f"{self.name}: {_count(len(self.train), 'training image')} found; use at least {MIN_IMAGES}"
-            )
+            raise InputError(f"{self.name}: {many(len(self.train), 'training image')} found; use at least {MIN_IMAGES}")
         for part, x in images.items():
             if len(x) == 0:
                 raise InputError(f"{self.name}: the {part} part holds no images; add some or leave it out")
@@ -124,15 +123,26 @@ class Subset:
 
     def chunks(self) -> Iterator[Tensor]:
         """All of them, some at a time."""
-        for first in range(0, len(self), _CHUNK):
-            yield self[first : first + _CHUNK]
+        for first in range(0, len(self), self._chunk):
+            yield self[first : first + self._chunk]
+
+    @property
+    def _chunk(self) -> int:
+        return max(1, CHUNK_BYTES // self.shape[1:].numel())
 
     def to(self, device: torch.device) -> "Subset":
         """A copy on a device, with no other image beside it."""
         there = torch.empty(self.shape, dtype=torch.uint8, device=device)
-        for chunk, place in zip(self.chunks(), there.split(_CHUNK)):
+        for chunk, place in zip(self.chunks(), there.split(self._chunk)):
             place.copy_(chunk)
         return Subset(there, torch.arange(len(self), device=device))
+
+    def histogram(self) -> Tensor:
+        """How many pixels of each channel have each of the 256 levels: (C,256) int64"""
+        counts = torch.zeros(self.shape[1], 256, dtype=torch.int64)
+        for x in self.chunks():
+            counts += torch.stack([x[:, c].flatten().bincount(minlength=256) for c in range(self.shape[1])]).cpu()
+        return counts
 
     @property
     def two_levels(self) -> bool:
@@ -142,11 +152,16 @@ class Subset:
         """
         if self.shape[1] != 1:
             return False
-        extreme = sum(int(((x <= 5) | (x >= 250)).count_nonzero()) for x in self.chunks())
-        return extreme >= 0.999 * self.shape.numel()
+        counts = self.histogram()[0]
+        return int(counts[:6].sum() + counts[250:].sum()) >= 0.999 * self.shape.numel()
 
-
-Binarise = Literal["none", "fixed", "dynamic"]
+    def digest(self) -> str:
+        """A name for these images: a hash of which they are and of some of them, evenly chosen."""
+        some = self[torch.arange(min(SAMPLED, len(self))) * len(self) // min(SAMPLED, len(self))]
+        content = hashlib.sha256(repr(tuple(self.shape)).encode())
+        for part in (self.index, some):
+            content.update(part.cpu().contiguous().numpy().data)
+        return content.hexdigest()[:16]
 
 
 def binarise(images: Tensor, seeds: Tensor) -> Tensor:
@@ -169,5 +184,6 @@ def _check(name: str, part: str, images: Tensor) -> None:
         )
 
 
-def _count(n: int, noun: str) -> str:
-    return f"{n:,} {noun}" + ("" if n == 1 else "s")
+def many(count: int, noun: str) -> str:
+    """A count of things, in words."""
+    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -71,6 +71,7 @@ def _read(path: Path, archive: Mapping[str, Any], reading: Reading) -> ImageSet:
         tensors.get("validation"),
         labels=labels,
         inverted=inverted,
+        files=path,
         notes=() if not on_paper else (INVERTED,) if grey else (WHITE,),
     )
 

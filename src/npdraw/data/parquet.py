@@ -5,7 +5,6 @@
 - A table may be larger than memory, so pictures are read one row group at a time.
 """
 
-import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,7 +16,7 @@ from typing import Any, NamedTuple
 from npdraw.config import Reading
 from npdraw.data.images import ImageSet
 from npdraw.data.pictures import Item, prepare
-from npdraw.data.prepared import Writer, prepared
+from npdraw.data.prepared import Writer, digest, place, prepared
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
@@ -37,12 +36,10 @@ class _Table(NamedTuple):
 def load_parquet(path: Path, reading: Reading, into: Path, progress: Progress) -> ImageSet:
     """The image set in one file; all its rows are training images."""
     status = path.stat()
-    stamp = f"{path.name}\0{status.st_size} {status.st_mtime_ns}\0{reading}"
-    place = hashlib.sha256(f"{path.resolve()}\0{reading}".encode("utf-8", "surrogateescape")).hexdigest()[:12]
     return prepared(
-        into / f"{path.stem[:40]}-{place}",
+        place(into, path.stem, path.resolve(), reading),
         str(path),
-        hashlib.sha256(stamp.encode("utf-8", "surrogateescape")).hexdigest(),
+        digest(reading, status.st_size, status.st_mtime_ns),
         lambda writer: prepare_tables(str(path), {"train": [path]}, reading, writer, progress),
     )
 

@@ -21,13 +21,15 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from npdraw.config import Reading
+from npdraw.data.images import many
 from npdraw.data.prepared import BLOCK, Writer
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
 LARGEST = 256  # pixels a side of images that are taken as they are; larger ones need a size
-BROKEN = 0.25  # the share of files that may be broken
-NAMED = 5  # broken files that a note names
+MOST_BROKEN = 0.25  # the share of files that may be broken
+NAMED, BROKEN = 5, "broken.txt"  # broken files that a note names; the file that lists all
+BLOCK_BYTES = 2**26  # of images that are decoded together
 LIGHT, MOSTLY = 200, 0.9  # paper: more than half of the pixels are so light, in so many of the pictures
 LOOKED_AT = 1_000  # images that are looked at for paper, at most
 SAMPLED = 64  # pictures that are looked at for what to lay transparent ones on
@@ -57,14 +59,16 @@ def prepare(
     greys = enlarged = 0
     size: tuple[str, tuple[int, int]] | None = None  # the first picture and its size
     classes = _classes(everything)
+    height, width = reading.box or (LARGEST, LARGEST)
+    together = max(1, min(BLOCK, BLOCK_BYTES // (3 * height * width)))
     progress.start(f"reading pictures of {name}", len(everything))
     with warnings.catch_warnings(), ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
         warnings.simplefilter("ignore")  # Pillow's, of large pictures and odd tags; what is broken raises
         paper = _paper(everything, pool)
         for part, items in parts.items():
             labels: list[int] = []
-            for first in range(0, len(items), BLOCK):
-                block = items[first : first + BLOCK]
+            for first in range(0, len(items), together):
+                block = items[first : first + together]
                 good: list[_Picture] = []
                 for item, found in zip(block, pool.map(lambda item: _open(item, reading, paper), block)):
                     if isinstance(found, str):
@@ -81,7 +85,7 @@ def prepare(
                 progress.step(count=len(block))
             if classes and labels:
                 writer.label(part, "class", np.array(labels))
-    if len(broken) > BROKEN * len(everything) or "train" not in writer.shapes:
+    if len(broken) > MOST_BROKEN * len(everything) or "train" not in writer.shapes:
         raise InputError(
             f"{len(broken):,} of {len(everything):,} files of {name} cannot be read; the first is {broken[0]}; "
             "replace or remove them"
@@ -89,15 +93,16 @@ def prepare(
     writer.names = {"class": tuple(map(str, classes))} if classes else {}
     colour = writer.shapes["train"][1] == 3
     if broken:
-        more = f" and {len(broken) - NAMED:,} more" if len(broken) > NAMED else ""
-        writer.notes.append(f"skipped {_many(len(broken), 'broken file')}: {', '.join(broken[:NAMED])}{more}")
+        more = f" and {len(broken) - NAMED:,} more, which npdraw data info lists" if len(broken) > NAMED else ""
+        writer.notes.append(f"skipped {many(len(broken), 'broken file')}: {', '.join(broken[:NAMED])}{more}")
+        (writer.folder / BROKEN).write_text("\n".join(broken) + "\n", encoding="utf-8")
     if colour and reading.colour == "auto" and greys:
         writer.notes.append(
-            f"{_many(greys, 'grey picture')} among {len(everything) - len(broken):,} read as colour "
+            f"{many(greys, 'grey picture')} among {len(everything) - len(broken):,} read as colour "
             "(--colour grey makes all grey)"
         )
     if enlarged:
-        writer.notes.append(f"{_many(enlarged, 'picture')} smaller than {reading.size} pixels enlarged")
+        writer.notes.append(f"{many(enlarged, 'picture')} smaller than {reading.size} pixels enlarged")
     if paper:
         writer.notes.append("transparent pictures show dark things: laid on white")
     on_paper = reading.invert == "auto" and looks_like_paper(writer.some("train", LOOKED_AT))
@@ -117,15 +122,17 @@ def looks_like_paper(images: NDArray[np.uint8]) -> bool:
     return bool(light.mean() >= MOSTLY)
 
 
-def open_picture(name: str, data: bytes, reading: Reading) -> NDArray[np.uint8]:
-    """One picture (C, H, W), read like a set of it alone; whether to invert it is for `reading.invert` to say."""
+def open_picture(name: str, data: bytes, reading: Reading) -> tuple[NDArray[np.uint8], list[str]]:
+    """One picture (C, H, W), read like a set of it alone, and what a person should know of that."""
     item = Item(name, lambda: data)
     with warnings.catch_warnings(), ThreadPoolExecutor(1) as pool:
         warnings.simplefilter("ignore")
         found = _open(item, reading, _paper([item], pool))
     if isinstance(found, str):
         raise InputError(f"cannot read the image {name} ({found}); replace it")
-    return 255 - found.pixels if reading.invert == "yes" else found.pixels
+    on_paper = reading.invert == "auto" and len(found.pixels) == 1 and looks_like_paper(found.pixels[None])
+    inverted = on_paper or reading.invert == "yes"
+    return 255 - found.pixels if inverted else found.pixels, [INVERTED] if on_paper else []
 
 
 def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
@@ -143,7 +150,7 @@ def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
             flat = flat.convert("L" if reading.colour == "grey" else "RGB")
         fitted, enlarged = _fit(flat, reading)
         pixels = np.asarray(fitted)
-    except InputError:  # what is wrong with the container of all pictures
+    except (InputError, MemoryError):  # what is wrong with the container of all pictures, or with none of them
         raise
     except UnidentifiedImageError:
         return "no image that can be read"
@@ -244,7 +251,3 @@ def _check_size(first: tuple[str, tuple[int, int]], name: str, size: tuple[int, 
             f"pictures are of different sizes: {first[0]} is {first[1][1]}x{first[1][0]} and {name} is "
             f"{size[1]}x{size[0]} pixels; give --size {min(64, *size, *first[1])}, say, to crop and resize them"
         )
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -7,6 +7,7 @@ or file sizes do not fit is made again. Opening one reads set.json and labels al
 their own.
 """
 
+import hashlib
 import json
 import os
 import shutil
@@ -100,6 +101,16 @@ class Writer:
                 file.write(np.repeat(block, channels, axis=1).data)
         os.replace(wide, self._file(part))
         self.shapes[part][1] = channels
+
+
+def digest(*words: object) -> str:
+    """A hash of some words, file names that are no text among them."""
+    return hashlib.sha256("\0".join(map(str, words)).encode("utf-8", "surrogateescape")).hexdigest()
+
+
+def place(into: Path, name: str, *words: object) -> Path:
+    """The folder of a prepared set: a name for people, and a hash of what makes it another set than its namesakes."""
+    return into / f"{name[:40] or 'pictures'}-{digest(*words)[:12]}"
 
 
 def prepared(folder: Path, name: str, fingerprint: str, build: Callable[[Writer], None]) -> ImageSet:

@@ -47,12 +47,16 @@ def choose(data: ImageSet, split: Split, validation: int) -> Chosen:
         return _take(data, order[wanted:], validation, order[:wanted], split)
     labels = data.labels.get("train", {}).get(KINDS[split.by])
     if labels is None:
-        raise InputError(f"{data.name} says nothing of {split.by}; use --split.by samples")
+        known = [by for by, kind in KINDS.items() if kind in data.labels.get("train", {})]
+        raise InputError(f"{data.name} says nothing of {split.by}; use --split.by {' or '.join([*known, 'samples'])}")
     groups = labels.unique()
     if split.by == "digits":
         share = _share(split, len(groups))
         if share.denominator != 1 or not share:
-            raise InputError(f"{data.name} has {len(groups)} classes: {split.percent:g} % of them is no whole number")
+            raise InputError(
+                f"{data.name} has {len(groups)} classes: {split.percent:g} % of them is no whole "
+                f"number; give a multiple of {100 / len(groups):g}"
+            )
         pool = torch.isin(labels, groups[: int(share)]).nonzero()[:, 0]
         return _take(data, pool[shuffled(len(pool), split.seed)], len(pool) // 10 or 1)
     chosen = groups[shuffled(len(groups), split.seed)[: max(1, int(_share(split, len(groups))))]]

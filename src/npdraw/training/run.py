@@ -34,6 +34,8 @@ class Run:
         if run.started:
             old, new = to_dict(store.read_config(run._config)), to_dict(config)
             changed = [f"{k}.{n}" if isinstance(v, dict) else k for k, v in new.items() for n in _differing(old[k], v)]
+            if changed == ["data.digest"]:
+                raise InputError(f"the images have changed since the run in {folder} began; choose another --out")
             if changed:
                 name = changed[0].replace("_", "-")
                 raise InputError(f"{folder} holds a run with another {name}; choose another --out, or remove it")

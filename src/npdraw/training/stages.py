@@ -25,7 +25,7 @@ from torch import Tensor, nn
 
 from npdraw import show
 from npdraw.bank import PartBank
-from npdraw.canvas import Grid, Stack, to_unit
+from npdraw.canvas import Grid, Shrunk, Stack, to_unit
 from npdraw.config import Config
 from npdraw.data import ImageSet, Subset, binarise, choose
 from npdraw.data.images import describe
@@ -137,7 +137,8 @@ def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu
         run.start(bank)
         torch.manual_seed(config.seed)
         model = NPDraw(config, bank).to(fabric.device)
-        training, validation = (_resident(x, model) for x in (parts.train, parts.validation))
+        training = _resident(parts.train, model, config.seed)
+        validation = _resident(parts.validation, model, 0)
         if run.writes:
             show.save_picture(show.bank_picture(model.as_given(bank.parts)), run.folder / "pictures" / "bank.png")
         stage, _, tensors = run.load()
@@ -156,22 +157,6 @@ def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu
     return model
 
 
-class Shrunk:
-    """Images as the canvas sees them."""
-
-    ndim = 4
-
-    def __init__(self, images: Subset, grid: Grid):
-        self.images, self.grid = images, grid
-        self.shape = torch.Size((*images.shape[:2], grid.height, grid.width))
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, which: Tensor) -> Tensor:
-        return self.grid.shrink(to_unit(self.images[which]))
-
-
 def settle(config: Config, data: ImageSet) -> Config:
     """The config with what the images alone can say; images that it is not for are refused."""
     found, wanted = ((x.channels, x.height, x.width) for x in (data, config.data))
@@ -181,7 +166,8 @@ def settle(config: Config, data: ImageSet) -> Config:
             f"images, or --data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}; pictures of your "
             f"own are made to fit by --size {config.data.width}x{config.data.height}"
         )
-    return replace(config, data=replace(config.data, inverted=data.inverted))
+    digest = choose(data, config.split, config.data.validation).train.digest()
+    return replace(config, data=replace(config.data, inverted=data.inverted, digest=digest))
 
 
 def build_bank(config: Config, images: Subset, grid: Grid) -> PartBank:
@@ -191,14 +177,18 @@ def build_bank(config: Config, images: Subset, grid: Grid) -> PartBank:
     return PartBank.build(seen, b.part_size, b.parts, b.patches, config.seed)
 
 
-def _resident(images: Subset, model: NPDraw) -> Images:
-    """Images and parses, on the device where that is a GPU with room; on the CPU images stay where they lie."""
+def _resident(images: Subset, model: NPDraw, seed: int) -> Images:
+    """Images and parses, on the device where that is a GPU with room; on the CPU images stay where they lie.
+
+    An image's ink is a function of the seed and of its number in the set.
+    """
     device = model.device
     parses = parse(images, model.bank.parts, model.grid)
     moves = device.type != "cpu" and (
         device.type != "cuda" or images.shape.numel() < torch.cuda.mem_get_info(device)[0] // 2
     )
-    return Images(images.to(device) if moves else images, images.index.to(device), parses)
+    seeds = images.index + (seed % 2**30 << 32)
+    return Images(images.to(device) if moves else images, seeds.to(device), parses)
 
 
 def fit_prior(
