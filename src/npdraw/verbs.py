@@ -1,43 +1,38 @@
 """The verbs of the command line: one dataclass each, thin over the library.
 
 Its fields are the options, its docstring is the help, whose first line stands in the list of verbs. What needs torch is
-imported inside `run`, so that help is quick.
+imported inside `run`, so that help is quick. The verbs that need images alone are in image_verbs.py.
 """
 
-import dataclasses
-import math
-import os
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import Positional, arg
 
-from npdraw.config import BankConfig, Config, Reading, Split, to_dict
+from npdraw.config import Config, Reading, Split, to_dict
 from npdraw.errors import InputError
+from npdraw.image_verbs import Bank, DataInfo, DataShow, Parse
+from npdraw.options import (
+    CHUNK,
+    IN_ANIMATION,
+    DataDir,
+    Device,
+    DryRun,
+    Flag,
+    Model,
+    Source,
+    many,
+    psnr_text,
+    say,
+    say_written,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from npdraw.drawing import Drawing
     from npdraw.model import NPDraw
-
-Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], arg(help="Where to compute.")]
-Flag = FlagCreatePairsOff[bool]
-DryRun = Annotated[
-    Flag, arg(help="Print the plan (parameters, steps, memory, device); train, draw and download nothing.")
-]
-Model = Annotated[Positional[str], arg(metavar="MODEL", help="Run, saved model or shipped model.")]
-Source = Annotated[
-    Positional[str],
-    arg(metavar="IMAGES", help="Picture, folder, .zip, .npz or set by name (its test images, where it has them)."),
-]
-DataDir = Annotated[
-    Path | None, arg(help="Where public sets lie, or go to, and prepared images: the platform's cache by default.")
-]
-HowRead = Annotated[Reading, arg(name="")]
-CHUNK = 1024  # pictures at a time, and in one grid at most
-IN_ANIMATION, IN_PAIRS = 64, 20  # pictures shown in one file, at most
 
 
 class Verb(Protocol):
@@ -66,106 +61,6 @@ class Demo:
         from npdraw.demo import demo
 
         demo(self.out, inputs.prepare(self.device, self.out), say=say)
-
-
-@dataclass
-class Bank:
-    """Learn a bank of parts from images by k-medoids, and save it with a picture of it.
-
-    Example: npdraw bank digits --out bank.safetensors --part-size 5 --parts 50
-    """
-
-    source: Annotated[Positional[str], arg(metavar="SOURCE")]
-    """A set by name (digits, mnist, ...), or images: a folder, .zip, .npz, .parquet."""
-    out: Path
-    """File for the bank (.safetensors); its picture lies beside it (.png)."""
-    part_size: int = 5
-    """K: a part is K x K pixels of the canvas."""
-    parts: int = 50
-    """M: how many parts."""
-    patches: int = 5000
-    """Random patches that k-medoids chooses from."""
-    seed: int = 0
-    """The same seed gives the same bank."""
-    canvas: int | None = None
-    """Longer side of the canvas: larger images are averaged by area first."""
-    reading: HowRead = field(default_factory=Reading)
-    data_dir: DataDir = None
-
-    def run(self) -> None:
-        if self.out.is_dir():
-            raise InputError(f"{self.out} is a folder; choose a file name for --out")
-        if self.out.suffix != ".safetensors":
-            raise InputError(f"--out {self.out} should end in .safetensors")
-        from npdraw import inputs, show, store
-        from npdraw.data import Subset
-        from npdraw.training.stages import build_bank
-
-        inputs.check_folder(self.out.absolute().parent)
-        if self.parts < 1 or self.patches < 1:
-            raise InputError("--parts and --patches must be at least 1")
-        data = inputs.load_shown(self.source, self.reading, self.data_dir)
-        images = Subset(data.train)
-        config, grid = inputs.lay_out(images, BankConfig(self.part_size, self.parts, self.patches), self.canvas)
-        bank = build_bank(dataclasses.replace(config, seed=self.seed), images, grid)
-        store.save_bank(bank, self.out)
-        picture = show.save_picture(show.bank_picture(bank.parts), self.out.with_suffix(".png"))
-        say(f"{bank.extra_repr()}, from {len(images):,} images: {self.out}, {picture}")
-
-
-@dataclass
-class Parse:
-    """Parse images into drawings with the parts of a bank or model (Alg. 1): drawings.json, parses.png, PSNR.
-
-    Example: npdraw parse bank.safetensors digits --out parses
-    """
-
-    bank: Annotated[Positional[str], arg(metavar="BANK_OR_MODEL")]
-    """A bank (.safetensors), run, saved model or shipped model."""
-    images: Source
-    out: Path
-    """Folder for what is written."""
-    count: int | None = None
-    """Parse only the first so many images."""
-    canvas: int | None = None
-    """For a bank: longer side of the canvas, as the bank was built with."""
-    reading: HowRead = field(default_factory=Reading)
-    data_dir: DataDir = None
-    device: Device = "auto"
-
-    def run(self) -> None:
-        from npdraw import inputs, parsing, show, store
-        from npdraw.canvas import render
-        from npdraw.drawing import Drawing
-
-        device = inputs.prepare(self.device, self.out)
-        if Path(self.bank).is_file() or self.bank.endswith(".safetensors"):
-            bank = store.load_bank(self.bank).to(device)
-            images = inputs.read_images(self.images, self.reading, self.count, self.data_dir)
-            images = images.expand(-1, max(images.shape[1], bank.channels), -1, -1)  # grey is welcome as colour
-            _, grid = inputs.lay_out(images, BankConfig(bank.part_size), self.canvas)
-        else:
-            if self.canvas is not None or self.reading != Reading():
-                raise InputError("--canvas and how to read pictures go with a bank; a model knows both")
-            model = store.load_model(self.bank, device)
-            bank, grid = model.bank, model.grid
-            images = inputs.read_for(model, self.images, self.count, self.data_dir)
-        drawings, squared, ratios = [], 0.0, 0.0
-        for x in images.split(CHUNK):
-            small = grid.shrink(x.to(device).float() / 255)
-            drawings.append(parsing.parse(small, bank.parts, grid))
-            whole, each = parsing.psnr(small, render(drawings[-1], bank.parts, grid))
-            squared, ratios = squared + len(x) * 10 ** (-whole / 10), ratios + len(x) * each
-        drawing = Drawing.cat(drawings)
-        whole = -10 * math.log10(squared / len(images)) if squared else math.inf
-        store.save_drawing(drawing, self.out / "drawings.json")
-        few = grid.shrink(images[:IN_PAIRS].to(device).float() / 255)
-        rows = {"image": few, "canvas": render(drawing[:IN_PAIRS], bank.parts, grid)}
-        picture = show.save_picture(show.pairs(rows), self.out / "parses.png")
-        drawn = float(drawing.whether.sum(1).float().mean())
-        say(f"{_many(len(images), 'image')} parsed: {drawn:.1f} of {grid.cells} steps drawn on average")
-        say(_psnr(whole, ratios / len(images)))
-        _say_written(self.out / "drawings.json", picture)
 
 
 @dataclass
@@ -283,7 +178,7 @@ class Sample:
             raise InputError("--prefix-steps goes with --prefix FILE.json")
         prefix = None if self.prefix is None else inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
         heat = model.config.temperature if self.temperature is None else self.temperature
-        title = f"{_many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
+        title = f"{many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
         title += "".join(f", {n} {v:g}" for n, v in (("top-k", self.top_k), ("top-p", self.top_p)) if v is not None)
         options: dict[str, Any] = {"temperature": heat, "top_k": self.top_k, "top_p": self.top_p}
         model.prior.sample(0, **options)  # wrong options are refused before anything is made
@@ -315,7 +210,7 @@ class Sample:
         if self.animate:
             written += _animation(model, drawing[:IN_ANIMATION], shown[:IN_ANIMATION], self.out / "animation")
         say(title)
-        _say_written(*written)
+        say_written(*written)
         if len(seeds) > CHUNK:
             say(f"grid.png shows the first {CHUNK:,}")
 
@@ -350,8 +245,8 @@ class Reconstruct:
         rows = {name: model.as_given(x) for name, x in {**rows, "reconstruction": rebuilt}.items()}
         store.save_drawing(drawing, self.out / "drawings.json")
         picture = show.save_picture(show.pairs(rows), self.out / "reconstructions.png")
-        say(f"{_many(len(images), 'image')} rebuilt through the posterior: {_psnr(*psnr(images, rebuilt))}")
-        _say_written(picture, self.out / "drawings.json")
+        say(f"{many(len(images), 'image')} rebuilt through the posterior: {psnr_text(*psnr(images, rebuilt))}")
+        say_written(picture, self.out / "drawings.json")
 
 
 @dataclass
@@ -384,7 +279,7 @@ class Animate:
         if len(drawing) > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {len(drawing):,} drawings")
         drawing = drawing[:IN_ANIMATION]
-        _say_written(*_animation(model, drawing, model.as_given(model.decode(drawing)), self.out))
+        say_written(*_animation(model, drawing, model.as_given(model.decode(drawing)), self.out))
 
 
 @dataclass
@@ -422,78 +317,18 @@ class Info:
         say(f"shipped models: {', '.join(store.shipped_models()) or 'none'}")
 
 
-@dataclass
-class DataShow:
-    """Draw a contact sheet of an image set, evenly chosen from its training images.
-
-    Example: npdraw data show my-pictures/ --size 64 --out sheet.png
-    """
-
-    source: Annotated[Positional[str], arg(metavar="SET")]
-    """A set by name (digits, mnist, omniglot, cifar10, celeba) or images: a folder, .zip, .npz, .parquet, hf:..."""
-    out: Path = Path("sheet.png")
-    """The picture to write."""
-    count: int = 100
-    """How many images."""
-    reading: HowRead = field(default_factory=Reading)
-    data_dir: DataDir = None
-
-    def run(self) -> None:
-        if self.out.is_dir() or self.out.suffix.lower() != ".png":
-            raise InputError(f"--out {self.out} should be a file that ends in .png")
-        if not 1 <= self.count <= CHUNK:
-            raise InputError(f"--count must be from 1 to {CHUNK:,}, not {self.count}")
-        import torch
-
-        from npdraw import inputs, show
-
-        inputs.check_folder(self.out.absolute().parent)
-        data = inputs.load_shown(self.source, self.reading, self.data_dir)
-        count = min(self.count, len(data.train))
-        chosen = data.train[torch.arange(count) * len(data.train) // count]
-        _say_written(show.save_picture(show.grid(chosen.float() / 255), self.out))
-
-
-@dataclass
-class DataInfo:
-    """Print what an image set holds: counts, sizes, classes, mean and spread, the steps T, and where it lies.
-
-    Example: npdraw data info mnist
-    """
-
-    source: Annotated[Positional[str], arg(metavar="SET")]
-    """A set by name (digits, mnist, omniglot, cifar10, celeba) or images: a folder, .zip, .npz, .parquet, hf:..."""
-    reading: HowRead = field(default_factory=Reading)
-    data_dir: DataDir = None
-
-    def run(self) -> None:
-        from npdraw import inputs
-
-        data = inputs.load_shown(self.source, self.reading, self.data_dir)
-        say("\n".join(inputs.tell(data, self.source, self.data_dir)))
-
-
-ALL: tuple[type[Verb], ...] = (Demo, Bank, Parse, Train, Sample, Reconstruct, Animate, Info)
-VERBS: dict[str, type[Verb]] = {verb.__name__.lower(): verb for verb in ALL}
-VERBS |= {"data show": DataShow, "data info": DataInfo}
-
-
-def say(text: str, quiet: bool = False) -> None:
-    """A line for the person; of several processes the first alone speaks."""
-    if not quiet and os.environ.get("RANK", "0") == "0":
-        print(text, flush=True)
-
-
-def _say_written(*files: Path) -> None:
-    say(f"written: {', '.join(map(str, files))}")
-
-
-def _psnr(whole: float, each: float) -> str:
-    return f"PSNR {whole:.2f} dB over the whole set, {each:.2f} dB as the mean of the images"
-
-
-def _many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")
+VERBS: dict[str, type[Verb]] = {
+    "demo": Demo,
+    "bank": Bank,
+    "parse": Parse,
+    "train": Train,
+    "sample": Sample,
+    "reconstruct": Reconstruct,
+    "animate": Animate,
+    "info": Info,
+    "data show": DataShow,
+    "data info": DataInfo,
+}
 
 
 def _yaml(config: Config) -> str:
