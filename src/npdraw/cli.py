@@ -114,15 +114,15 @@ def _read(name: str, words: list[str]) -> Verb:
     paragraphs = [" ".join(p.split()) for p in (verb.__doc__ or "").split("\n\n")]
     settings: dict[str, Any] = {"prog": f"npdraw {name}", "description": "\n\n".join(paragraphs), "args": words}
     if verb is Train:
-        try:
+        with contextlib.suppress(_NotUnderstood):  # the reading below meets the same words and says what is wrong
             settings["default"] = Train(tyro.MISSING, _defaults(words, options))
-        except _NotUnderstood as error:
-            raise InputError(f"{error}; see npdraw train --help") from None
     try:
         return _parse(lambda: tyro.cli(verb, **settings))
     except _NotUnderstood as error:
         sentence = str(error)
-    if sentence.startswith("Missing"):
+    if missing := re.match(r"Missing value for argument '([^']*)'", sentence):
+        sentence = f"{missing[1].replace('--reading.', '--') if verb is Train else missing[1]} needs a value"
+    elif sentence.startswith("Missing"):
         needed = [f.name for f in dataclasses.fields(verb) if f.default is f.default_factory and f.name != "config"]
         written = [f"--{n}" if f"--{n}" in options else _metavar(verb, n) for n in needed]
         sentence = f"npdraw {name} needs {' and '.join(written)}"

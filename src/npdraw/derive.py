@@ -115,9 +115,8 @@ def images(source: str, reading: Reading, data_dir: Path | None, quiet: bool, dr
     """The images of one command, read once though both its defaults and its training need them; a dry run downloads
     nothing."""
     if dry and not is_prepared(source, reading, data_dir):
-        raise InputError(
-            f"{source} is not prepared here yet; npdraw data info {source} gets it, then a plan can be made"
-        )
+        where = f" --data-dir {data_dir}" if data_dir else ""
+        raise InputError(f"{source} is not prepared here yet; npdraw data info {source}{where} does that, or gets it")
     with Progress(quiet) as progress:
         return load(source, reading, data_dir, progress)
 

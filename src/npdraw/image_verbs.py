@@ -54,7 +54,8 @@ class Bank:
         config, grid = inputs.lay_out(images, BankConfig(self.part_size, self.parts, self.patches), self.canvas)
         bank = build_bank(dataclasses.replace(config, seed=self.seed), images, grid)
         store.save_bank(bank, self.out)
-        picture = show.save_picture(show.bank_picture(bank.parts), self.out.with_suffix(".png"))
+        shown = 1 - bank.parts if data.inverted else bank.parts  # as the pictures came
+        picture = show.save_picture(show.bank_picture(shown), self.out.with_suffix(".png"))
         say(f"{bank.extra_repr()}, from {len(images):,} images: {self.out}, {picture}")
 
 
@@ -86,14 +87,14 @@ class Parse:
         device = inputs.prepare(self.device, self.out)
         if Path(self.bank).is_file() or self.bank.endswith(".safetensors"):
             bank = store.load_bank(self.bank).to(device)
-            images = inputs.read_images(self.images, self.reading, self.count, self.data_dir)
+            images, inverted = inputs.read_images(self.images, self.reading, self.count, self.data_dir)
             images = images.expand(-1, max(images.shape[1], bank.channels), -1, -1)  # grey is welcome as colour
             _, grid = inputs.lay_out(images, BankConfig(bank.part_size), self.canvas)
         else:
             if self.canvas is not None or self.reading != Reading():
                 raise InputError("--canvas and how to read pictures go with a bank; a model knows both")
             model = store.load_model(self.bank, device)
-            bank, grid = model.bank, model.grid
+            bank, grid, inverted = model.bank, model.grid, model.config.data.inverted
             images = inputs.read_for(model, self.images, self.count, self.data_dir)
         drawings, squared, ratios = [], 0.0, 0.0
         for x in images.split(CHUNK):
@@ -106,6 +107,7 @@ class Parse:
         store.save_drawing(drawing, self.out / "drawings.json")
         few = grid.shrink(images[:IN_PAIRS].to(device).float() / 255)
         rows = {"image": few, "canvas": render(drawing[:IN_PAIRS], bank.parts, grid)}
+        rows = {name: 1 - x if inverted else x for name, x in rows.items()}  # as the pictures came
         picture = show.save_picture(show.pairs(rows), self.out / "parses.png")
         drawn = float(drawing.whether.sum(1).float().mean())
         say(f"{many(len(images), 'image')} parsed: {drawn:.1f} of {grid.cells} steps drawn on average")

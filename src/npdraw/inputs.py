@@ -79,7 +79,7 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
         "yes" if c.data.inverted else c.reading.invert,
     )
     own = is_images(source) and Path(source).expanduser().resolve() == Path(c.data.source).expanduser().resolve()
-    images = read_images(source, c.reading if own else reading, count, data_dir)
+    images, _ = read_images(source, c.reading if own else reading, count, data_dir)
     if images.shape[1] > c.data.channels or images.shape[2:] != model.decoder.size:
         wanted = describe(c.data.channels, *model.decoder.size)
         raise InputError(f"{source} holds images of {describe(*images.shape[1:])}, but the model is for {wanted}")
@@ -92,8 +92,8 @@ def as_seen(model: NPDraw, pixels: Tensor) -> Tensor:
     return images if model.config.data.binarise == "none" else binarise(images, torch.arange(len(images)))
 
 
-def read_images(source: str, reading: Reading, count: int | None, data_dir: Path | None) -> Tensor:
-    """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set."""
+def read_images(source: str, reading: Reading, count: int | None, data_dir: Path | None) -> tuple[Tensor, bool]:
+    """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set; whether they were inverted."""
     if count is not None and count < 1:
         raise InputError(f"--count must be at least 1, not {count}")
     path = Path(source).expanduser()
@@ -101,11 +101,11 @@ def read_images(source: str, reading: Reading, count: int | None, data_dir: Path
         pixels, notes = open_picture(source, path.read_bytes(), reading)
         for note in notes:
             Progress().say(note)
-        return torch.from_numpy(pixels.copy())[None]
+        return torch.from_numpy(pixels.copy())[None], reading.invert == "yes" or bool(notes)
     if not is_pictures(source):  # a set of one size and colour, which is refused later where it does not fit
         reading = Reading(invert=reading.invert if path.suffix.lower() == ".npz" else "auto")
     data = load_shown(source, reading, data_dir)
-    return (data.train if data.test is None else data.test)[:count]
+    return (data.train if data.test is None else data.test)[:count], data.inverted
 
 
 def load_shown(source: str, reading: Reading, data_dir: Path | None) -> ImageSet:

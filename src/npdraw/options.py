@@ -37,7 +37,7 @@ def say_written(*files: Path) -> None:
 
 
 def psnr_text(whole: float, each: float) -> str:
-    return f"PSNR {whole:.2f} dB over the whole set, {each:.2f} dB as the mean of the images"
+    return f"PSNR {whole:.2f} dB over all their pixels, {each:.2f} dB as the mean of the images"
 
 
 def many(count: int, noun: str) -> str:

@@ -227,17 +227,23 @@ class Reconstruct:
     out: Path
     """Folder for reconstructions.png and drawings.json (the posterior's)."""
     count: int = 20
-    """How many images, the first ones."""
+    """How many images, evenly chosen."""
     data_dir: DataDir = None
     device: Device = "auto"
 
     def run(self) -> None:
+        import torch
+
         from npdraw import inputs, show, store
         from npdraw.parsing import psnr
 
         device = inputs.prepare(self.device, self.out)
         model = store.load_model(self.model, device)
-        pixels = inputs.read_for(model, self.images, self.count, self.data_dir)
+        if self.count < 1:
+            raise InputError(f"--count must be at least 1, not {self.count}")
+        pixels = inputs.read_for(model, self.images, None, self.data_dir)
+        count = min(self.count, len(pixels))
+        pixels = pixels[torch.arange(count) * len(pixels) // count]  # images may be sorted by class
         images = inputs.as_seen(model, pixels)
         drawing = model.encode(images)
         rebuilt = model.decode(drawing)
@@ -253,12 +259,12 @@ class Reconstruct:
 class Animate:
     """Show how a drawing (JSON) or the drawing of an image comes about, step by step, as GIF and MP4.
 
-    Example: npdraw animate runs/digits samples/drawings.json --out film
+    Example: npdraw animate digits drawing.png --out film
     """
 
     model: Model
     what: Annotated[Positional[str], arg(metavar="DRAWING_OR_IMAGE")]
-    """Drawings as JSON, or a picture, which the posterior draws."""
+    """Drawings as JSON, as `sample --json` writes them, or a picture or several, which the posterior draws."""
     out: Path
     """Name of the files without ending: OUT.gif and OUT.mp4."""
     device: Device = "auto"
@@ -274,8 +280,13 @@ class Animate:
             drawing = store.load_drawing(self.what).check(len(model.bank), model.grid.cells)
             if not len(drawing):
                 raise InputError(f"{self.what} holds no drawing")
+            if drawing.steps != model.grid.cells:
+                raise InputError(
+                    f"{self.what} holds drawings of {drawing.steps} steps, but {self.model} draws {model.grid.cells}: "
+                    "they are another model's"
+                )
         else:
-            drawing = model.encode(inputs.as_seen(model, inputs.read_for(model, self.what, 1, None)))
+            drawing = model.encode(inputs.as_seen(model, inputs.read_for(model, self.what, None, None)))
         if len(drawing) > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {len(drawing):,} drawings")
         drawing = drawing[:IN_ANIMATION]

@@ -92,6 +92,10 @@ def _read(idx: Idx, files: Path, progress: Progress) -> NDArray[np.uint8]:
             raise InputError(f"{plain} is not the published file; remove it to have it downloaded")
         content = plain.read_bytes()
     else:
-        content = gzip.decompress(fetch(idx.remote, files, progress).read_bytes())
+        advice = (
+            f"Get the four files ({', '.join(Path(i.remote.path).name for pair in FILES.values() for i in pair)}) from "
+            f"{MIRRORS[0]} and put them into {compressed.parent}, or choose a folder that has them with --data-dir"
+        )
+        content = gzip.decompress(fetch(idx.remote, files, progress, advice).read_bytes())
     shape = np.frombuffer(content, ">u4", count=content[3], offset=4)
     return np.frombuffer(content, np.uint8, offset=4 + shape.nbytes).reshape(shape)

@@ -149,7 +149,9 @@ def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu
             model.load_state_dict(own)
         fit_model(fabric, run, model, training, validation, progress)
         with enough_memory(fabric.device, "the model's sizes"):
-            run.log("done", 0, finish(run, model, training, validation))
+            scores = finish(run, model, training, validation)
+            run.log("done", 0, scores)
+            progress.say(f"model: validation ELBO {scores['validation_elbo']:.1f} nats an image")
         if run.writes:
             keys = ("total", "validation", "reconstruction", "kl", "regulariser")
             show.curves(run.metrics(), run.folder / "pictures" / "curves.png", keys)
