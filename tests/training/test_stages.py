@@ -554,7 +554,7 @@ def test_stage_one_ends_when_its_patience_does(tmp_path: Path, monkeypatch: pyte
     changes: tiny.Settings = {"prior_stage": {"epochs": 7, "patience": 2}, "model_stage": {"epochs": 0}}
     with monkeypatch.context() as patch:
         patch.setattr(Prior, "terms", terms)
-        patch.setattr(stages, "finish", lambda *_: {})
+        patch.setattr(stages, "finish", lambda *_: {"validation_elbo": 0.0})
         tiny.train(tmp_path / "run", changes)
         assert len(tiny.losses(tmp_path / "run", "prior", "validation")) == 5
         tiny.train(tmp_path / "run", changes)
