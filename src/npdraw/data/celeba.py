@@ -63,7 +63,7 @@ def load_celeba(files: Path, into: Path, progress: Progress) -> ImageSet:
                     progress.step(count=len(block))
 
     fingerprint = " ".join(remote.hash for remote in (FACES, PARTITION, IDENTITY))
-    return prepared(into / "celeba", "celeba", fingerprint, build)
+    return prepared(into / "celeba", "celeba", fingerprint, build, progress)
 
 
 def _fetch(remote: Remote, files: Path, progress: Progress) -> Path:

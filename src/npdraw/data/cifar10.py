@@ -54,7 +54,7 @@ def load_cifar10(files: Path, into: Path, progress: Progress) -> ImageSet:
                 writer.add(part, records[:, 1:].reshape(-1, *SHAPE))  # planes of red, green and blue
             writer.label(part, "class", np.concatenate(labels))
 
-    return prepared(into / "cifar10", "cifar10", ARCHIVE.hash, build)
+    return prepared(into / "cifar10", "cifar10", ARCHIVE.hash, build, progress)
 
 
 def _contents(files: Path, progress: Progress) -> dict[str, bytes]:

@@ -18,11 +18,9 @@ from urllib import request
 from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
-from filelock import FileLock
-
 from npdraw import __version__
 from npdraw.errors import InputError
-from npdraw.progress import Progress
+from npdraw.progress import Progress, alone
 
 TIMEOUT = 30.0  # seconds without a byte, after which a mirror counts as dead
 RETRIES = 3  # requests to one mirror, as long as they bring new bytes
@@ -56,7 +54,7 @@ def fetch(remote: Remote, folder: Path, progress: Progress, advice: str = "") ->
         if path.exists():
             return _checked(path, remote)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(path.with_name(f".{path.name}.lock")):
+        with alone(path.with_name(f".{path.name}.lock"), f"downloading {path.name}", progress):
             if path.exists():  # another process was faster
                 return _checked(path, remote)
             if part.exists() and _fits(part, remote):  # killed just before the renaming

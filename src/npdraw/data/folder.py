@@ -52,6 +52,7 @@ def _load(root: Path, files: list[_File], reading: Reading, into: Path, progress
         str(root),
         digest(reading, *(word for file in files for word in (file.path, file.stamp))),
         lambda writer: prepare(str(root), parts, reading, writer, progress),
+        progress,
     )
 
 

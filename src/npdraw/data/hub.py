@@ -43,7 +43,7 @@ def load_hub(source: str, reading: Reading, files: Path, into: Path, progress: P
         if len(folders) > 1:
             writer.notes.append(f"pictures of several folders are read as one set: {', '.join(sorted(folders))}")
 
-    return prepared(hub_place(source, reading, into), source, digest(source, reading), build)
+    return prepared(hub_place(source, reading, into), source, digest(source, reading), build, progress)
 
 
 def hub_place(source: str, reading: Reading, into: Path) -> Path:

@@ -77,7 +77,7 @@ def load_mnist(files: Path, into: Path, progress: Progress) -> ImageSet:
             writer.label(part, "class", _read(labels, files, progress))  # (N,)
 
     fingerprint = " ".join(idx.remote.hash for pair in FILES.values() for idx in pair)
-    return prepared(into / "mnist", "mnist", fingerprint, build)
+    return prepared(into / "mnist", "mnist", fingerprint, build, progress)
 
 
 def _read(idx: Idx, files: Path, progress: Progress) -> NDArray[np.uint8]:

@@ -83,7 +83,7 @@ def load_omniglot(files: Path, into: Path, progress: Progress) -> ImageSet:
                 writer.add(part, images[mask[i : i + BLOCK], None])  # (n, 1, 28, 28)
             progress.step(count=len(block))
 
-    return prepared(into / "omniglot", "omniglot", " ".join(remote.hash for remote, _ in FILES), build)
+    return prepared(into / "omniglot", "omniglot", " ".join(remote.hash for remote, _ in FILES), build, progress)
 
 
 def averaged(ink: NDArray[np.bool_]) -> NDArray[np.uint8]:

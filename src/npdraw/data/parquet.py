@@ -41,6 +41,7 @@ def load_parquet(path: Path, reading: Reading, into: Path, progress: Progress) -
         str(path),
         digest(reading, status.st_size, status.st_mtime_ns),
         lambda writer: prepare_tables(str(path), {"train": [path]}, reading, writer, progress),
+        progress,
     )
 
 

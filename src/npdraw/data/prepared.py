@@ -17,11 +17,11 @@ from typing import Any
 
 import numpy as np
 import torch
-from filelock import FileLock
 from numpy.typing import NDArray
 
 from npdraw.data.images import ImageSet
 from npdraw.errors import InputError
+from npdraw.progress import Progress, alone
 
 VERSION = 1  # of the layout and of how pictures become arrays; sets of another version are made again
 # what opening a set raises that is not whole; labels that do not fit their images are an InputError, a ValueError
@@ -113,12 +113,14 @@ def place(into: Path, name: str, *words: object) -> Path:
     return into / f"{name[:40] or 'pictures'}-{digest(*words)[:12]}"
 
 
-def prepared(folder: Path, name: str, fingerprint: str, build: Callable[[Writer], None]) -> ImageSet:
+def prepared(
+    folder: Path, name: str, fingerprint: str, build: Callable[[Writer], None], progress: Progress | None = None
+) -> ImageSet:
     """The set in `folder`, made by `build` first where it is not there or was made of something else."""
     temporary = folder.with_name(f".{folder.name}.tmp")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with FileLock(folder.with_name(f".{folder.name}.lock")):
+        with alone(folder.with_name(f".{folder.name}.lock"), f"preparing {name}", progress or Progress(quiet=True)):
             try:
                 return _open(folder, name, fingerprint)
             except DAMAGE:
