@@ -87,6 +87,12 @@ class Reading:
             _pixels("--crop", self.crop)
 
     @property
+    def asked(self) -> dict[str, str]:
+        """What is not left as it is found, by name."""
+        values = ((f.name, getattr(self, f.name), f.default) for f in dataclasses.fields(self))
+        return {name: value for name, value, default in values if value != default}
+
+    @property
     def box(self) -> tuple[int, int] | None:
         """The size, height and width, if one is asked for."""
         return _pixels("--size", self.size) if self.size else None

@@ -127,7 +127,7 @@ def tell(data: ImageSet, source: str, data_dir: Path | None) -> list[str]:
         span = f"{int(counts.min()):,}" + (f" to {int(counts.max()):,}" if counts.min() < counts.max() else "")
         lines.append(f"{kind}: {len(found):,}" + (f" ({shown})" if shown else "") + f", {span} training images each")
     images = Subset(data.train)
-    shares = images.histogram().double()
+    shares = images.histogram.double()
     shares /= shares.sum(1, keepdim=True)  # (C,256)
     levels = torch.arange(256, dtype=torch.float64) / 255
     mean = shares @ levels

@@ -33,9 +33,8 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     own = _count(model.posterior) + _count(model.decoder)
     sizes = [_count(model.prior), _count(model) if config.model_stage.joint else own]
     weights = _count(model) * 4
-    pixels = (count + validation) * (
-        data.train.shape[1:].numel() + grid.cells * 17
-    )  # and parses: two int64 and a bool a step
+    parse = grid.cells * 17  # two int64 and a bool a step
+    pixels = (count + validation) * (data.train.shape[1:].numel() + parse)
     lines = [
         f"model: {parameters(model)}; T = {grid.cells} steps ({grid.rows} x {grid.columns} cells of {k} x {k}), "
         f"{config.bank.parts} parts, canvas {grid.width} x {grid.height}",

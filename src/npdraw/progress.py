@@ -4,13 +4,9 @@ line every so often elsewhere, so that a log file stays short. Of several proces
 
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from filelock import FileLock, Timeout
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
@@ -67,18 +63,3 @@ class Progress:
             self._said = now
             left = (now - self._began) / max(1, self.done - self._first) * (self.total - self.done)
             self.say(f"{self.title}: {self.done:,} of {self.total:,}, {left:,.0f} s left  {self._text}".rstrip())
-
-
-@contextmanager
-def alone(lock: Path, what: str, progress: Progress) -> Iterator[None]:
-    """Hold a lock file, so that of several processes one alone does this; who has to wait for another is told so."""
-    held = FileLock(lock)
-    try:
-        held.acquire(timeout=0)
-    except Timeout:
-        progress.say(f"waiting for another process that is {what}")
-        held.acquire()
-    try:
-        yield
-    finally:
-        held.release()

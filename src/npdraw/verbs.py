@@ -285,10 +285,13 @@ class Animate:
                     f"{self.what} holds drawings of {drawing.steps} steps, but {self.model} draws {model.grid.cells}: "
                     "they are another model's"
                 )
+            found = len(drawing)
         else:
-            drawing = model.encode(inputs.as_seen(model, inputs.read_for(model, self.what, None, None)))
-        if len(drawing) > IN_ANIMATION:
-            say(f"showing the first {IN_ANIMATION} of {len(drawing):,} drawings")
+            pixels = inputs.read_for(model, self.what, None, None)
+            found = len(pixels)
+            drawing = model.encode(inputs.as_seen(model, pixels[:IN_ANIMATION]))
+        if found > IN_ANIMATION:
+            say(f"showing the first {IN_ANIMATION} of {found:,} drawings")
         drawing = drawing[:IN_ANIMATION]
         say_written(*_animation(model, drawing, model.as_given(model.decode(drawing)), self.out))
 

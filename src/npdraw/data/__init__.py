@@ -7,7 +7,6 @@ is given. It is laid out as torchvision lays out its own, so what is there alrea
 
 import os
 from collections.abc import Callable
-from dataclasses import fields
 from pathlib import Path
 
 from npdraw.config import Reading
@@ -63,9 +62,8 @@ def load(
         raise InputError(f"images are digits, {', '.join(PUBLIC)}, {OWN}")
     path = Path(source).expanduser()
     if source == "digits" or source in PUBLIC or path.suffix.lower() == ".mat":
-        for option, value, plain in ((f.name, getattr(reading, f.name), f.default) for f in fields(reading)):
-            if value != plain:
-                raise InputError(f"{source} is read as it is; leave --{option} {value} away")
+        for option, value in reading.asked.items():
+            raise InputError(f"{source} is read as it is; leave --{option} {value} away")
     if source == "digits":
         return load_digits()
     if isinstance(source, str) and source in PUBLIC:

@@ -19,8 +19,9 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from npdraw import __version__
+from npdraw.data.alone import alone
 from npdraw.errors import InputError
-from npdraw.progress import Progress, alone
+from npdraw.progress import Progress
 
 TIMEOUT = 30.0  # seconds without a byte, after which a mirror counts as dead
 RETRIES = 3  # requests to one mirror, as long as they bring new bytes

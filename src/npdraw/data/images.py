@@ -8,6 +8,7 @@ Images may be mapped from a file, so nothing here copies them whole.
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -41,7 +42,7 @@ class ImageSet:
     notes: tuple[str, ...] = ()
     """What a person should know of how the images were read: files skipped, pictures enlarged."""
     files: Path | None = None
-    """Where the prepared images lie, if they do."""
+    """Where the images lie: a prepared folder, or the one file that they came from."""
 
     def __post_init__(self) -> None:
         images = self.parts
@@ -137,6 +138,7 @@ class Subset:
             place.copy_(chunk)
         return Subset(there, torch.arange(len(self), device=device))
 
+    @cached_property
     def histogram(self) -> Tensor:
         """How many pixels of each channel have each of the 256 levels: (C,256) int64"""
         counts = torch.zeros(self.shape[1], 256, dtype=torch.int64)
@@ -152,7 +154,7 @@ class Subset:
         """
         if self.shape[1] != 1:
             return False
-        counts = self.histogram()[0]
+        counts = self.histogram[0]
         return int(counts[:6].sum() + counts[250:].sum()) >= 0.999 * self.shape.numel()
 
     def digest(self) -> str:

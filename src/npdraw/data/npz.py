@@ -56,10 +56,11 @@ def _read(path: Path, archive: Mapping[str, Any], reading: Reading) -> ImageSet:
                 raise InputError(f"{path} holds {key} without {part}_images; add the images or drop the labels")
             values = _labels(path, archive, key, len(images[part]))
             labels.setdefault(part, {})["class" if kind == "labels" else kind] = values
-    asked = {"--size": reading.size, "--crop": reading.crop, "--colour": reading.colour}
-    for option, value in asked.items():
-        if value not in ("", "centre", "auto"):
-            raise InputError(f"an .npz is read as it is; leave {option} {value} away, or write other images to {path}")
+    for option, value in reading.asked.items():
+        if option != "invert":
+            raise InputError(
+                f"an .npz is read as it is; leave --{option} {value} away, or write other images to {path}"
+            )
     on_paper = reading.invert == "auto" and looks_like_paper(images["train"][:: -(-len(images["train"]) // LOOKED_AT)])
     grey = images["train"].shape[3] == 1
     inverted = reading.invert == "yes" or (on_paper and grey)

@@ -19,9 +19,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from npdraw.data.alone import alone
 from npdraw.data.images import ImageSet
 from npdraw.errors import InputError
-from npdraw.progress import Progress, alone
+from npdraw.progress import Progress
 
 VERSION = 1  # of the layout and of how pictures become arrays; sets of another version are made again
 # what opening a set raises that is not whole; labels that do not fit their images are an InputError, a ValueError

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 from filelock import FileLock, Timeout
 
-from npdraw.progress import Progress, alone
+from npdraw.data.alone import alone
+from npdraw.progress import Progress
 
 
 def test_who_waits_for_another_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

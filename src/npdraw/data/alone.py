@@ -1,0 +1,24 @@
+"""`alone`: work on files that of several processes one alone does."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from npdraw.progress import Progress
+
+
+@contextmanager
+def alone(lock: Path, what: str, progress: Progress) -> Iterator[None]:
+    """Hold a lock file, so that of several processes one alone does this; who has to wait for another is told so."""
+    held = FileLock(lock)
+    try:
+        held.acquire(timeout=0)
+    except Timeout:
+        progress.say(f"waiting for another process that is {what}")
+        held.acquire()
+    try:
+        yield
+    finally:
+        held.release()
