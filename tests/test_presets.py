@@ -121,7 +121,7 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
         config,
         bank=replace(config.bank, patches=max(300, 2 * config.bank.parts)),
         prior_stage=replace(config.prior_stage, batch=2, epochs=1),
-        model_stage=replace(config.model_stage, batch=2, epochs=1),
+        model_stage=replace(config.model_stage, batch=2, epochs=1, score_every=0),  # of one validation image none
     )
     monkeypatch.setattr("npdraw.prior.fixed_batch", lambda device: 2)
     monkeypatch.setattr("npdraw.model.fixed_batch", lambda device: 2)

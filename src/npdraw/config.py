@@ -34,6 +34,8 @@ BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all
     "model_stage.parsed_start": (0, 1),
     "model_stage.parsed_end": (0, 1),
     "model_stage.temperature_rate": (0, LARGEST),
+    "model_stage.score_every": (0, LARGEST),
+    "model_stage.score_images": (4, LARGEST),
     "split.percent": (1e-9, 100),
     "split.seed": (0, 10**12 - 1),
     "seed": (0, 10**12 - 1),
@@ -252,6 +254,11 @@ class ModelStage:
     """Epochs over which that share moves from first to last."""
     temperature_rate: float = 0.01386
     """Gumbel temperature max(0.5, exp(-rate * epoch))."""
+    score_every: int = 0
+    """Epochs between scores of samples against validation images (FID, with few images KID), by which the best weights
+    are kept; 0: never, and the last ones are kept."""
+    score_images: int = 5000
+    """Samples and validation images of such a score, at most."""
     joint: bool = False
     """Train the prior together with posterior and decoder."""
 

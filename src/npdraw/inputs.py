@@ -67,19 +67,24 @@ def parse_seeds(text: str) -> list[int]:
     return [seed for span in spans for seed in span]
 
 
-def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | None) -> Tensor:
-    """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set, as a model wants them: own
-    pictures are cropped, resized and inverted as those were that it was trained on. The pictures that it was trained on
-    themselves are read as they were then, and are prepared already."""
+def reading_for(model: NPDraw, source: str) -> Reading:
+    """How a model wants images read: own pictures are cropped, resized and inverted as those were that it was trained
+    on. The pictures that it was trained on themselves are read as they were then, and are prepared already."""
     c = model.config
-    reading = Reading(
+    if is_images(source) and Path(source).expanduser().resolve() == Path(c.data.source).expanduser().resolve():
+        return c.reading
+    return Reading(
         f"{c.data.width}x{c.data.height}",
         c.reading.crop,
         "grey" if c.data.channels == 1 else "colour",
         "yes" if c.data.inverted else c.reading.invert,
     )
-    own = is_images(source) and Path(source).expanduser().resolve() == Path(c.data.source).expanduser().resolve()
-    images, _ = read_images(source, c.reading if own else reading, count, data_dir)
+
+
+def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | None) -> Tensor:
+    """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set, as a model wants them."""
+    c = model.config
+    images, _ = read_images(source, reading_for(model, source), count, data_dir)
     if images.shape[1] > c.data.channels or images.shape[2:] != model.decoder.size:
         wanted = describe(c.data.channels, *model.decoder.size)
         raise InputError(f"{source} holds images of {describe(*images.shape[1:])}, but the model is for {wanted}")
@@ -102,10 +107,16 @@ def read_images(source: str, reading: Reading, count: int | None, data_dir: Path
         for note in notes:
             Progress().say(note)
         return torch.from_numpy(pixels.copy())[None], reading.invert == "yes" or bool(notes)
-    if not is_pictures(source):  # a set of one size and colour, which is refused later where it does not fit
-        reading = Reading(invert=reading.invert if path.suffix.lower() == ".npz" else "auto")
-    data = load_shown(source, reading, data_dir)
+    data = read_set(source, reading, data_dir)
     return (data.train if data.test is None else data.test)[:count], data.inverted
+
+
+def read_set(source: str, reading: Reading, data_dir: Path | None) -> ImageSet:
+    """An image set, read so where it holds single pictures. One of a given size and colour is read as it is: whether it
+    fits is seen later."""
+    if not is_pictures(source):
+        reading = Reading(invert=reading.invert if source.lower().endswith(".npz") else "auto")
+    return load_shown(source, reading, data_dir)
 
 
 def load_shown(source: str, reading: Reading, data_dir: Path | None) -> ImageSet:

@@ -211,23 +211,21 @@ class NPDraw(nn.Module):
         return Elbo(*(torch.cat(xs) for xs in zip(*found, strict=True)))
 
     @torch.no_grad()
-    def log_likelihood(self, images: Tensor, samples: int = 50, seed: int = 0) -> Tensor:
-        """Importance-weighted log p(x) with `samples` hard drawings an image, in nats: (N,) float64.
+    def log_weights(self, images: Tensor, samples: int = 50, seed: int = 0) -> Tensor:
+        """log p(x, z) - log q(z given x) of `samples` hard drawings z an image, in nats: (N, samples) float64.
 
-        log p(x, z) - log q(z given x) of the same z, one logsumexp over all samples in float64. Work goes in chunks of
-        images x samples; every image's weights meet once.
+        Work goes in chunks of images x samples; sample j of image i has its own seed, whatever the chunks are.
         """
         self._no_batch_statistics()
         if samples < 1:
             raise InputError(f"a likelihood needs at least one sample, not {samples}")
         at_once = max(1, CHUNK // samples)
-        found = [wide(torch.zeros(0, device=self.device))]
+        found = [wide(torch.zeros(0, samples, device=self.device))]
         for i in range(0, len(images), at_once):
             x = self._images(images[i : i + at_once])
             weights = []
             for first in range(0, samples, CHUNK):
                 k = min(CHUNK, samples - first)
-                # sample j of image i has its own seed, whatever the chunks are
                 images_ = seed + torch.arange(i, i + len(x))[:, None] * samples
                 seeds = (images_ + torch.arange(first, first + k)).flatten()
                 repeated = x.repeat_interleave(k, dim=0)
@@ -235,8 +233,12 @@ class NPDraw(nn.Module):
                 canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
                 log_p = wide(self.likelihood(canvas).log_prob(repeated)) + wide(self.prior.terms(drawing).total())
                 weights.append((log_p - wide(choices.log_prob(drawing).total())).reshape(len(x), k))
-            found.append(torch.cat(weights, dim=1).logsumexp(1) - math.log(samples))
+            found.append(torch.cat(weights, dim=1))
         return torch.cat(found)
+
+    def log_likelihood(self, images: Tensor, samples: int = 50, seed: int = 0) -> Tensor:
+        """Importance-weighted log p(x) in nats: one logsumexp over all weights of an image, (N,) float64."""
+        return self.log_weights(images, samples, seed).logsumexp(1) - math.log(samples)
 
     # --- training ---
 

@@ -21,6 +21,10 @@ Source = Annotated[
 DataDir = Annotated[
     Path | None, arg(help="Where public sets lie, or go to, and prepared images: the platform's cache by default.")
 ]
+InceptionFile = Annotated[
+    Path | None,
+    arg(help="The network behind FID: the public file (.pth) or folded weights (.safetensors); downloaded by default."),
+]
 HowRead = Annotated[Reading, arg(name="")]
 CHUNK = 1024  # pictures at a time, and in one grid at most
 IN_ANIMATION, IN_PAIRS = 64, 20  # pictures shown in one file, at most

@@ -50,6 +50,9 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
             f"gradients and optimizer {_mega(12 * size)}, activations {_mega(act)}, "
             f"data {_mega(pixels)}"
         )
+    if every := config.model_stage.score_every:
+        few = min(config.model_stage.score_images, validation)
+        lines.append(f"scores: {few:,} samples against validation images every {every:,} epochs; the best are kept")
     lines.append(f"device: {device}" + (f", {world} processes (memory is for each)" if world > 1 else ""))
     return lines
 

@@ -167,6 +167,19 @@ def _model_folder(source: str | Path) -> Path:
     )
 
 
+def is_model(source: str | Path) -> bool:
+    """Whether a word names a model, or a run that has none yet."""
+    path = Path(source)
+    return any((p / SETTINGS).is_file() for p in (path, path / "model")) or (
+        str(source) in shipped_models() or (path / "config.yaml").is_file()
+    )
+
+
+def weights_file(source: str | Path) -> Path:
+    """The file with a model's weights."""
+    return _model_folder(source) / WEIGHTS
+
+
 def shipped_models() -> dict[str, Path]:
     """Models that come with the package, by name."""
     root = Path(str(resources.files("npdraw"))) / "models"

@@ -20,6 +20,7 @@ from npdraw.options import (
     Device,
     DryRun,
     Flag,
+    InceptionFile,
     Model,
     Source,
     many,
@@ -27,6 +28,7 @@ from npdraw.options import (
     say,
     say_written,
 )
+from npdraw.score_verbs import Evaluate
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -82,6 +84,7 @@ class Train:
     out: Path | None = None
     """The run's directory; runs/NAME by default."""
     data_dir: DataDir = None
+    inception: InceptionFile = None
     device: Device = "auto"
     dry_run: DryRun = False
     quiet: Flag = False
@@ -91,6 +94,7 @@ class Train:
         from npdraw import derive, inputs
         from npdraw.data import is_images
         from npdraw.plan import plan
+        from npdraw.progress import Progress
         from npdraw.training import train
         from npdraw.training.run import Run
         from npdraw.training.stages import settle
@@ -115,7 +119,12 @@ class Train:
             say("\n".join([*lines, f"run: would be written to {out}"]))
             return
         say("\n".join(lines[:2]), self.quiet)
-        train(config, data, out, device, self.quiet)
+        network = None
+        if config.model_stage.score_every:
+            from npdraw.evaluation.inception import load_inception
+
+            network = load_inception(self.inception, self.data_dir, device, Progress(self.quiet))
+        train(config, data, out, device, self.quiet, network)
         drawn_with = f"draw with: npdraw sample {out} --out samples"
         say(f"trained: {out} (pictures in {out / 'pictures'}); {drawn_with}", self.quiet)
 
@@ -339,6 +348,7 @@ VERBS: dict[str, type[Verb]] = {
     "sample": Sample,
     "reconstruct": Reconstruct,
     "animate": Animate,
+    "evaluate": Evaluate,
     "info": Info,
     "data show": DataShow,
     "data info": DataInfo,

@@ -1,7 +1,8 @@
 """`train`: images to a trained model, in the paper's two stages.
 
 Stage one trains the prior on parses and keeps the epoch with the least validation loss. Stage two trains posterior and
-decoder with the prior fixed. Choices:
+decoder with the prior fixed, and keeps the weights whose samples are nearest to validation images, where it is told to
+score them. Choices:
 - Images (uint8) and parses live on the device when they fit in half of its free memory.
 - BatchNorm: in several processes each normalises by its own share of the batch. Before a model is scored or saved its
   statistics are estimated anew, on hard posterior canvases and with the averaged weights, since training saw relaxed
@@ -28,9 +29,11 @@ from npdraw.bank import PartBank
 from npdraw.canvas import Grid, Shrunk, Stack, to_unit
 from npdraw.config import Config
 from npdraw.data import ImageSet, Subset, binarise, choose
-from npdraw.data.images import describe
+from npdraw.data.images import describe, many
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.evaluation.features import Extractor
+from npdraw.evaluation.inception import load_inception
 from npdraw.model import CHUNK, Loss, NPDraw
 from npdraw.noise import wide
 from npdraw.parsing import parse
@@ -38,9 +41,11 @@ from npdraw.prior import Prior
 from npdraw.progress import Progress
 from npdraw.training.loop import Stage, enough_memory, fit, order
 from npdraw.training.run import Run
+from npdraw.training.scoring import FEWEST, SampleScore
 
 CALIBRATION = 4_000  # images that BatchNorm's statistics are estimated on
 SHOWN = 64  # samples in the picture
+SCORES = ("validation_fid", "validation_fid_768", "validation_kid")  # whichever the number of images allows
 SCORED = 1_000  # validation images that stage two is scored on while it trains
 
 
@@ -118,14 +123,26 @@ def make_fabric(config: Config, device: str) -> Fabric:
     )
 
 
-def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu", quiet: bool = False) -> NPDraw:
-    """Train a model on a data set in a run directory, or go on with the run that the directory holds."""
+def train(
+    config: Config,
+    data: ImageSet,
+    folder: str | Path,
+    device: str = "cpu",
+    quiet: bool = False,
+    network: Extractor | None = None,
+) -> NPDraw:
+    """Train a model on a data set in a run directory, or go on with the run that the directory holds.
+
+    `network` is what samples are scored with where the config asks for scores: Inception by default.
+    """
     config = settle(config, data)
     fabric = make_fabric(config, device)
     fabric.launch()
     run = Run.open(folder, config, writes=fabric.is_global_zero)
     parts = choose(data, config.split, config.data.validation)
     with Progress(quiet) as progress:
+        if config.model_stage.score_every and network is None:
+            network = load_inception(device=device, progress=progress)
         grid = Grid(*config.canvas_size, config.bank.part_size)
         if run.has_bank:
             bank = run.bank()
@@ -147,14 +164,17 @@ def train(config: Config, data: ImageSet, folder: str | Path, device: str = "cpu
         else:
             own = {k.removeprefix("weights.model."): v for k, v in tensors.items() if k.startswith("weights.model.")}
             model.load_state_dict(own)
-        fit_model(fabric, run, model, training, validation, progress)
+        fit_model(fabric, run, model, training, validation, progress, network)
         with enough_memory(fabric.device, "the model's sizes"):
-            scores = finish(run, model, training, validation)
+            calibrate(model, training)
+            scores = finish(run, model, validation)
             run.log("done", 0, scores)
             progress.say(f"model: validation ELBO {scores['validation_elbo']:.1f} nats an image")
         if run.writes:
-            keys = ("total", "validation", "reconstruction", "kl", "regulariser")
-            show.curves(run.metrics(), run.folder / "pictures" / "curves.png", keys)
+            rows = run.metrics()
+            keys = ["total", "validation", "reconstruction", "kl", "regulariser"]
+            keys += [key for key in SCORES if any(key in row for row in rows)]
+            show.curves(rows, run.folder / "pictures" / "curves.png", keys)
         run.close()
     return model
 
@@ -168,7 +188,13 @@ def settle(config: Config, data: ImageSet) -> Config:
             f"images, or --data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}; pictures of your "
             f"own are made to fit by --size {config.data.width}x{config.data.height}"
         )
-    digest = choose(data, config.split, config.data.validation).train.digest()
+    chosen = choose(data, config.split, config.data.validation)
+    if config.model_stage.score_every and len(chosen.validation) < FEWEST:
+        raise InputError(
+            f"{many(len(chosen.validation), 'validation image')} are too few to score samples against; use more "
+            f"images, at least {FEWEST} of them for validation, or --model-stage.score-every 0"
+        )
+    digest = chosen.train.digest()
     return replace(config, data=replace(config.data, inverted=data.inverted, digest=digest))
 
 
@@ -227,11 +253,19 @@ def fit_prior(
 
 
 def fit_model(
-    fabric: Fabric, run: Run, model: NPDraw, training: Images, validation: Images, progress: Progress
+    fabric: Fabric,
+    run: Run,
+    model: NPDraw,
+    training: Images,
+    validation: Images,
+    progress: Progress,
+    network: Extractor | None = None,
 ) -> None:
-    """Stage two."""
+    """Stage two; leaves the model with the weights of its best score, where it is scored."""
     config, s, device = run.config, run.config.model_stage, fabric.device
     model.prior.requires_grad_(s.joint)
+    score = SampleScore(network, validation.pixels, config, device) if s.score_every and network is not None else None
+    extra: dict[str, Tensor] = {}
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
         images, parses = training.take(index, device)
@@ -246,20 +280,33 @@ def fit_model(
         return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
-        if (epoch + 1) % config.picture_epochs or epoch + 1 == s.epochs:
-            return {}  # the last epoch's comes when the stage is over
-        return {"epoch": epoch + 1, **finish(run, model, training, validation)}
+        last = epoch + 1 == s.epochs
+        pictured = not last and (epoch + 1) % config.picture_epochs == 0  # the last epoch's come when the stage is over
+        scored = score is not None and (last or (epoch + 1) % s.score_every == 0)
+        if not (pictured or scored):
+            return {}
+        found: dict[str, float] = {"epoch": epoch + 1}
+        calibrate(model, training)
+        if score is not None and scored:
+            value = found[f"validation_{score.name}"] = score(model.eval())
+            if "best" not in extra or value < extra["best"]:
+                extra["best"], extra["epoch"] = torch.tensor(value, dtype=torch.float64), torch.tensor(epoch + 1)
+                extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in model.state_dict().items()})
+        return found | (finish(run, model, validation) if pictured else {})
 
     settings = (s.epochs, s.batch, s.rate, s.decay, 0, s.ema)
     stage = Stage(
-        "model", ModelObjective(model), *settings, batch_of, after_epoch, lambda: False, {}, "model-stage.batch"
+        "model", ModelObjective(model), *settings, batch_of, after_epoch, lambda: False, extra, "model-stage.batch"
     )
     fit(fabric, run, stage, len(training.pixels), progress)
+    if score is not None and extra:
+        model.load_state_dict({k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")})
+        found = f"{score.name.replace('_', '-').upper()} of {score.count:,} samples {float(extra['best']):.4g}"
+        progress.say(f"model: best {found}, against as many validation images, after epoch {int(extra['epoch'])}")
 
 
-def finish(run: Run, model: NPDraw, training: Images, validation: Images) -> dict[str, float]:
-    """Make the model as it stands fit for use: BatchNorm's statistics, the saved model, pictures, scores."""
-    calibrate(model, training)
+def finish(run: Run, model: NPDraw, validation: Images) -> dict[str, float]:
+    """What a person wants of the model as it stands, once it is calibrated: the saved model, pictures, scores."""
     model.eval()
     count = min(SCORED, len(validation.pixels))  # evenly chosen: images may be sorted by class
     index = torch.arange(count) * len(validation.pixels) // count

@@ -1,0 +1,146 @@
+"""What images look like to a network: the features that distances between sets of images are taken in.
+
+Choices:
+- Any network will do that maps images to named feature spaces (`Extractor`): Inception, or a classifier of the set.
+- Images are bytes when they are scored, samples too, so that a model and the PNGs it wrote have the same score. Where a
+  protocol binarises, every pixel is drawn once, by the image's place in its set (`Pictures.seeds`).
+- Moments are gathered batch by batch: 50,000 images need no more memory than 5,000. Distances that need features
+  themselves (KID, precision and recall) see the first `KEPT`.
+- What does not change from one model to the next (references, floors) is kept on disk under a hash of all pixels and of
+  the network's weights, so no other image, ink or network can ever be taken for it.
+"""
+
+import hashlib
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+import torch
+from torch import Tensor
+
+from npdraw import store
+from npdraw.canvas import Stack, to_unit
+from npdraw.data import binarise
+from npdraw.errors import InputError
+from npdraw.evaluation.frechet import Moments
+from npdraw.progress import Progress
+
+KEPT = 10_000  # images whose features are kept
+VERSION = 1  # of how images become features; what was kept by another is made again
+
+
+class Extractor(Protocol):
+    """A network that scores are taken in."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def digest(self) -> str:
+        """Of its weights."""
+
+    @property
+    def spaces(self) -> Mapping[str, int]:
+        """Feature spaces by name, and their dimensions, the largest first."""
+
+    def __call__(self, images: Tensor) -> dict[str, Tensor]:
+        """(B,C,H,W) in [0, 1] -> by space (B,D)"""
+
+
+class Pictures:
+    """Images at rest as a protocol scores them."""
+
+    def __init__(self, pixels: Stack, seeds: Tensor, ink: bool):
+        self.pixels = pixels  # (N,C,H,W) uint8
+        self.seeds = seeds  # (N,) of each image's ink
+        self.ink = ink  # whether every pixel is drawn as 0 or 1
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def grey(self, which: slice | Tensor, device: torch.device) -> Tensor:
+        """Some of them as floats (n,C,H,W) in [0, 1], as they came."""
+        return to_unit(self.pixels[which].to(device))
+
+    def inked(self, which: slice | Tensor, device: torch.device) -> Tensor:
+        """Some of them with every pixel drawn."""
+        return binarise(self.grey(which, device), self.seeds[which])
+
+    def batches(self, size: int, device: torch.device) -> Iterator[Tensor]:
+        """All of them as they are scored."""
+        for i in range(0, len(self), size):
+            yield (self.inked if self.ink else self.grey)(slice(i, i + size), device)
+
+    def digest(self) -> str:
+        """A hash of every pixel, and of how they are drawn."""
+        content = hashlib.sha256(repr((tuple(self.pixels.shape), self.ink)).encode())
+        for i in range(0, len(self), 1024):
+            content.update(self.pixels[i : i + 1024].cpu().contiguous().numpy().data)
+        if self.ink:
+            content.update(self.seeds.cpu().contiguous().numpy().data)
+        return content.hexdigest()
+
+
+@dataclass(frozen=True)
+class Described:
+    """A set of images as a network sees it."""
+
+    count: int
+    moments: dict[str, Moments]  # by space
+    kept: dict[str, Tensor]  # by space: features of the first images, (n,D) float32 on the CPU
+
+
+@torch.no_grad()
+def describe(
+    network: Extractor, pictures: Pictures, device: str | torch.device, progress: Progress, title: str, keep: int = KEPT
+) -> Described:
+    """One pass of all images through the network."""
+    device = torch.device(device)
+    size = 32 if device.type == "cpu" else 256
+    moments = {space: Moments(dims, device) for space, dims in network.spaces.items()}
+    keep = min(keep, len(pictures))
+    kept = {space: torch.empty(keep, dims) for space, dims in network.spaces.items()}
+    done = 0
+    progress.start(title, len(pictures))
+    for images in pictures.batches(size, device):
+        for space, features in network(images).items():
+            moments[space].add(features)
+            if done < keep:
+                kept[space][done : done + len(images)] = features[: keep - done].cpu()
+        done += len(images)
+        progress.step(count=len(images))
+    return Described(done, moments, kept)
+
+
+def described(
+    network: Extractor, pictures: Pictures, folder: Path, device: str | torch.device, progress: Progress, title: str
+) -> Described:
+    """The same, from the folder where it was kept before."""
+    words = repr((VERSION, network.digest, dict(network.spaces), pictures.digest()))
+    path = folder / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.safetensors"
+    if path.is_file():
+        try:
+            tensors, _ = store.read_tensors(path, "features")
+            return _unpack(tensors, network, torch.device(device))
+        except (InputError, KeyError):
+            progress.say(f"{path} is damaged and is made again")
+    found = describe(network, pictures, device, progress, title)
+    tensors = {f"{space}.kept": x for space, x in found.kept.items()}
+    for space, moments in found.moments.items():
+        tensors |= {f"{space}.moments.{name}": x for name, x in moments.tensors().items()}
+    try:
+        store.write_tensors(path, "features", tensors)
+    except OSError as error:
+        progress.say(f"these features are not kept for the next time: cannot write {path} ({error.strerror})")
+    return found
+
+
+def _unpack(tensors: dict[str, Tensor], network: Extractor, device: torch.device) -> Described:
+    moments = {}
+    for space in network.spaces:
+        start = f"{space}.moments."
+        own = {name.removeprefix(start): x for name, x in tensors.items() if name.startswith(start)}
+        moments[space] = Moments.from_tensors(own, device)
+    kept = {space: tensors[f"{space}.kept"] for space in network.spaces}
+    return Described(next(iter(moments.values())).count, moments, kept)

@@ -1,0 +1,113 @@
+"""Protocols: how many samples are scored, and against which images of a set.
+
+- `paper`: 10,000 samples against 10,000 test images, or all where a set has fewer (Zeng et al., 2021).
+- `standard`: 50,000 samples against all training images, as most other papers have it.
+
+Both: grey repeated to three channels, bilinear to the network's size. Samples are what a model shows: probabilities
+for ink, the mean of the likeliest component for grey levels and colour, never draws; but where images were binarised
+for training, both sides are binarised once. What real images score by the same protocol (10,000 training images against
+the test images; the test images against the training images) stands beside every figure.
+"""
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from npdraw import show
+from npdraw.config import Config
+from npdraw.data import ImageSet, Subset, choose
+from npdraw.data.splits import shuffled
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.evaluation.features import Pictures
+from npdraw.model import NPDraw
+from npdraw.progress import Progress
+
+CHUNK = 1024  # samples at a time
+SAMPLES_INK = 1 << 40  # keeps the ink of samples apart from that of images
+
+
+class Protocol(NamedTuple):
+    """Counts of a named protocol."""
+
+    samples: int
+    part: str  # of the set, that samples are scored against
+    most: int  # images of that part
+    real: int  # other images of the set, that are scored as samples are
+
+
+PROTOCOLS = {
+    "paper": Protocol(10_000, "test", 10_000, 10_000),
+    "standard": Protocol(50_000, "train", 10**9, 50_000),
+}
+
+
+class Sides(NamedTuple):
+    """What samples are scored against."""
+
+    part: str  # in words
+    reference: Pictures
+    real: Pictures | None  # other images of the set
+    real_part: str
+
+
+def sides(data: ImageSet, protocol: Protocol, count: int | None, ink: bool, config: Config | None) -> Sides:
+    """The images of a set that a protocol scores against, and those that it scores as if they were samples.
+
+    `count` limits both. A set without test images is scored against its validation images, as `config` chose them for a
+    run; the run's training images are the others.
+    """
+    train, name = Subset(data.train), "test"
+    other = None if data.test is None else Subset(data.test)
+    if other is None and config is not None:
+        (train, other), name = choose(data, config.split, config.data.validation), "validation"
+    if other is None and data.validation is not None:
+        other, name = Subset(data.validation), "validation"
+    if protocol.part == "test" and other is None:
+        raise InputError(f"{data.name} has no test images; --protocol standard scores against the training images")
+    reference, real = (other, train) if protocol.part == "test" else (train, other)
+    names = (name, "train") if protocol.part == "test" else ("train", name)
+    assert reference is not None
+    return Sides(
+        names[0],
+        _pictures(_some(reference, min(protocol.most, count or protocol.most)), ink),
+        None if real is None else _pictures(_some(real, min(protocol.real, count or protocol.real)), ink),
+        names[1],
+    )
+
+
+def _some(images: Subset, most: int) -> Subset:
+    """All images, or so many of them, chosen by a fixed shuffle: sets may be sorted by class."""
+    if len(images) <= most:
+        return images
+    return Subset(images.images, images.index[shuffled(len(images), 0)[:most].sort().values])
+
+
+def _pictures(images: Subset, ink: bool) -> Pictures:
+    """An image's ink is a function of its number in its part of the set, as in training."""
+    return Pictures(images, images.index, ink)
+
+
+def sampled(pixels: Tensor, ink: bool) -> Pictures:
+    """Samples (N,C,H,W) uint8 as they are scored."""
+    return Pictures(pixels, SAMPLES_INK + torch.arange(len(pixels)), ink)
+
+
+def draw(model: NPDraw, count: int, seed: int, temperature: float | None, progress: Progress) -> tuple[Tensor, Drawing]:
+    """Samples of a model as bytes (N,C,H,W) on the CPU, by the seeds from `seed` on, and their drawings."""
+    pixels, drawings = [], []
+    progress.start("drawing samples", count)
+    for i in range(0, count, CHUNK):
+        n = min(CHUNK, count - i)
+        drawn = model.sample(n, seed + i, temperature)
+        pixels.append(as_bytes(drawn.images))
+        drawings.append(drawn.drawing.to("cpu"))
+        progress.step(count=n)
+    return torch.cat(pixels), Drawing.cat(drawings)
+
+
+def as_bytes(images: Tensor) -> Tensor:
+    """Floats (B,C,H,W) in [0, 1] as the bytes of a PNG, on the CPU."""
+    pixels = torch.from_numpy(show.to_uint8(images))
+    return pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2).contiguous()

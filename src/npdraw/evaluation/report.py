@@ -1,0 +1,109 @@
+"""Scores as people read them: a table in the terminal, a page with the pictures; and as JSON, to be repeated."""
+
+import hashlib
+import html
+import json
+import math
+import platform
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+import torch
+from PIL import Image
+
+from npdraw import __version__, show, store
+from npdraw.evaluation.scores import Score
+
+CAPTIONS = {
+    "samples": "Samples, the first seeds in order, none left out",
+    "stages": "Where the error lies: row by row from images to samples",
+    "neighbours": "The samples that lie closest to training images, and those images",
+}
+STYLE = """
+body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;
+       color: #dedfe4; background: #18191c; }
+h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
+table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .6rem; text-align: left; }
+tr { border-bottom: 1px solid #48546a; } .n { text-align: right; white-space: pre; } .s { color: #9aa3b2; }
+img { max-width: 100%; image-rendering: pixelated; } pre { overflow-x: auto; font-size: .8rem; color: #9aa3b2; }
+"""
+
+
+def figure(value: float) -> str:
+    """A number with as many digits as a person compares: 4 that count."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, 3 - math.floor(math.log10(abs(value))))}f}" if abs(value) < 1e6 else f"{value:.3e}"
+
+
+def cells(score: Score) -> tuple[str, str, str, str]:
+    """A row of the table: name, figure, what real images have, note."""
+    error = "" if score.error is None else f" ± {score.error:.2g}"
+    return score.label, figure(score.value) + error, "" if score.real is None else figure(score.real), score.note
+
+
+HEAD = ("score", "value", "real images", "")
+
+
+def table(scores: Sequence[Score]) -> str:
+    """Plain text with aligned columns."""
+    rows = [HEAD, *map(cells, scores)]
+    widths = [max(len(row[i]) for row in rows) for i in range(3)]
+    return "\n".join(f"{a:{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip() for a, b, c, d in rows)
+
+
+def facts(device: str) -> dict[str, Any]:
+    """What ran it."""
+    name = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
+    return {
+        "npdraw": __version__,
+        "torch": torch.__version__,
+        "python": platform.python_version(),
+        "device": f"{device} ({name})",
+    }
+
+
+def file_hash(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def write(
+    folder: Path, title: str, scores: Sequence[Score], notes: Sequence[str], about: Mapping[str, Any],
+    pictures: Mapping[str, Image.Image],
+) -> list[Path]:  # fmt: skip
+    """scores.json, report.html and the pictures, into a folder."""
+    found = {s.key: {k: v for k, v in asdict(s).items() if k != "key" and v not in (None, "")} for s in scores}
+    text = json.dumps({"scores": found, "notes": list(notes), **about}, indent=2, ensure_ascii=False)
+    written = [folder / "scores.json", folder / "report.html"]
+    store.write_text(written[0], text + "\n")
+    store.write_text(written[1], page(title, scores, notes, about, pictures))
+    return written + [show.save_picture(image, folder / f"{name}.png") for name, image in pictures.items()]
+
+
+def page(
+    title: str, scores: Sequence[Score], notes: Sequence[str], about: Mapping[str, Any],
+    pictures: Mapping[str, Image.Image],
+) -> str:  # fmt: skip
+    """One HTML file that needs no other."""
+    e = html.escape
+    kinds = ("", "n", "n", "s")
+    head = "".join(f'<th class="{kind}">{e(word)}</th>' for word, kind in zip(HEAD, kinds))
+    rows = "\n".join(
+        "<tr>" + "".join(f'<td class="{kind}">{e(word)}</td>' for word, kind in zip(cells(s), kinds)) + "</tr>"
+        for s in scores
+    )
+    left_out = "".join(f"<p>{e(note)}</p>" for note in notes)
+    shown = "\n".join(
+        f'<h2>{e(CAPTIONS[name])}</h2>\n<img alt="{e(CAPTIONS[name])}" src="{show.png_data_uri(image)}">'
+        for name, image in pictures.items()
+    )
+    details = e(json.dumps(dict(about), indent=2, ensure_ascii=False))
+    return (
+        f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{e(title)}</title>'
+        f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>\n'
+        f"<h1>{e(title)}</h1>\n<table><tr>{head}</tr>\n{rows}\n</table>\n{left_out}\n{shown}\n"
+        f"<h2>To repeat it</h2>\n<pre>{details}</pre>\n</body></html>\n"
+    )

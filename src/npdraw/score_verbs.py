@@ -1,0 +1,138 @@
+"""The verb that scores: `evaluate`."""
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+from tyro.conf import Positional, arg
+
+from npdraw.errors import InputError
+from npdraw.options import DataDir, Device, InceptionFile, many, say, say_written
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from npdraw.data import ImageSet
+    from npdraw.model import NPDraw
+
+
+@dataclass
+class Evaluate:
+    """Score a model, or samples, against an image set: FID, KID, likelihood, and where the model loses.
+
+    Metrics: fid, kid, prdc (precision, recall, density, coverage), classifier (a Fréchet distance in the features of a
+    classifier of the set), neighbours (is it copying?); and of models rfid (reconstructions), nll (ELBO, IWAE), psnr
+    and bank (use of the parts). Beside every figure of samples stands what real images have.
+
+    Examples: npdraw evaluate runs/mnist --out scores | npdraw evaluate digits --count 500 |
+    npdraw evaluate samples.npz --against cifar10 --metrics fid,kid
+    """
+
+    subject: Annotated[Positional[str], arg(metavar="RUN_OR_SAMPLES")]
+    """Run, saved model, shipped model; or samples: a folder of pictures, .zip or .npz."""
+    out: Path = Path("scores")
+    """Folder for scores.json, report.html and the pictures."""
+    against: str | None = None
+    """The image set to score against; a model's own by default."""
+    metrics: str = "all"
+    """Which, with commas between; all that apply by default."""
+    protocol: Literal["paper", "standard"] = "paper"
+    """paper: 10,000 samples against 10,000 test images; standard: 50,000 against the training images."""
+    count: int | None = None
+    """Score at most so many samples, and against at most so many images: quicker, and no longer the protocol."""
+    seed: int = 0
+    """Seed of the first sample; the others follow."""
+    temperature: float | None = None
+    """Of sampling; the model's own by default."""
+    binarise: Literal["auto", "yes", "no"] = "auto"
+    """Draw the pixels of both sides as 0 or 1; auto: where the model, or the set's preset, does."""
+    importance: int = 50
+    """Drawings an image of the importance-weighted likelihood."""
+    images: int = 1000
+    """Held-out images, evenly chosen, that likelihood, PSNR and use of the bank are measured on."""
+    inception: InceptionFile = None
+    data_dir: DataDir = None
+    device: Device = "auto"
+
+    def run(self) -> None:
+        import time
+
+        from npdraw import inputs, store
+        from npdraw.data import data_folder
+        from npdraw.evaluation import report
+        from npdraw.evaluation.inception import load_inception
+        from npdraw.evaluation.scores import Evaluation, Request
+        from npdraw.progress import Progress
+
+        began = time.monotonic()
+        device = inputs.prepare(self.device, self.out)
+        metrics = () if self.metrics == "all" else tuple(m.strip() for m in self.metrics.split(","))
+        model = store.load_model(self.subject, device) if store.is_model(self.subject) else None
+        data = self._reference(model)
+        subject = self._samples(data) if model is None else model
+        request = Request(
+            metrics, self.protocol, self.count, self.seed, self.temperature, self._ink(model), self.importance,
+            self.images,
+        )  # fmt: skip
+        with Progress() as progress:
+            evaluation = Evaluation(
+                subject, data, request,
+                lambda: load_inception(self.inception, self.data_dir, device, progress),
+                data_folder(self.data_dir) / "scores", device, progress,
+            )  # fmt: skip
+            scores, notes = evaluation.run()
+            pictures = evaluation.pictures()
+            sides = evaluation.sides
+        title = f"{self.subject} against {many(len(sides.reference), 'image')} ({sides.part}) of {data.name}"
+        about: dict[str, Any] = {
+            "subject": self.subject,
+            "samples": len(evaluation.samples),
+            "against": {"set": data.name, "part": sides.part, "images": len(sides.reference),
+                        "sha256": sides.reference.digest()},
+            "real": None if sides.real is None else {"part": sides.real_part, "images": len(sides.real)},
+            "request": asdict(request) | {"metrics": list(metrics)},
+            "network": evaluation.about_network(),
+            **report.facts(device),
+            "seconds": round(time.monotonic() - began, 1),
+        }  # fmt: skip
+        if model is not None:
+            about["weights"] = report.file_hash(store.weights_file(self.subject))
+            about["temperature"] = model.config.temperature if self.temperature is None else self.temperature
+        say(f"{title}: {many(len(evaluation.samples), 'sample')}, protocol {self.protocol}")
+        say(report.table(scores))
+        for note in notes:
+            say(note)
+        say_written(*report.write(self.out, title, scores, notes, about, pictures))
+
+    def _reference(self, model: "NPDraw | None") -> "ImageSet":
+        from npdraw import inputs
+        from npdraw.config import Reading
+
+        if model is None:
+            if self.against is None:
+                raise InputError(f"{self.subject} holds samples; say with --against which images to score them against")
+            return inputs.load_shown(self.against, Reading(), self.data_dir)
+        source = self.against or model.config.data.source
+        return inputs.read_set(source, inputs.reading_for(model, source), self.data_dir)
+
+    def _samples(self, data: "ImageSet") -> "Tensor":
+        """Samples as they are, with light and dark exchanged where they were in the images to score against."""
+        from npdraw.config import Reading
+        from npdraw.data import is_images, load
+
+        if not is_images(self.subject):
+            raise InputError(
+                f"{self.subject} is no model and holds no samples; give a run, a saved or shipped model, or a folder, "
+                ".zip or .npz of samples"
+            )
+        return load(self.subject, Reading(invert="yes" if data.inverted else "no"), self.data_dir).train
+
+    def _ink(self, model: "NPDraw | None") -> bool:
+        from npdraw import store
+
+        if self.binarise != "auto":
+            return self.binarise == "yes"
+        if model is not None:
+            return model.config.data.binarise != "none"
+        presets = store.presets()
+        return self.against in presets and store.read_config(presets[self.against]).data.binarise != "none"

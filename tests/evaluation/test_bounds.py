@@ -1,0 +1,74 @@
+"""Likelihood: the figures are the model's own bounds, and their errors are how far they really move."""
+
+import math
+import statistics
+
+import pytest
+import torch
+from torch import Tensor
+
+import reference
+from npdraw.bank import PartBank
+from npdraw.data import binarise
+from npdraw.evaluation.bounds import DRAWS, Bounds, bounds
+from npdraw.model import NPDraw
+from npdraw.progress import Progress
+from training import tiny
+
+QUIET = Progress(quiet=True)
+
+
+@pytest.fixture(scope="module")
+def model() -> NPDraw:
+    """Untrained, with a decoder that hangs on its canvas: draws of drawings must matter."""
+    torch.manual_seed(0)
+    made = NPDraw(tiny.config(), PartBank.build(tiny.strokes(40), 4, 6, 200, 0)).eval()
+    with torch.no_grad():
+        for p in made.decoder.parameters():
+            p.mul_(1.5)
+    return made
+
+
+@pytest.fixture(scope="module")
+def images() -> Tensor:
+    grey = tiny.strokes(12, seed=5).float() / 255
+    return binarise(grey, torch.arange(12))
+
+
+def test_figures_are_means_of_the_models_own(model: NPDraw, images: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("npdraw.evaluation.bounds.AT_ONCE", 5)  # chunks must not repeat or lose a seed
+    found = bounds(model, images, 7, 3, QUIET)
+    draws = [model.elbo(images, 3 + r * len(images)) for r in range(DRAWS)]
+    for name in ("elbo", "reconstruction", "what", "where", "whether"):
+        values = [float(v) for draw in draws for v in getattr(draw, name)]
+        assert getattr(found, name).value == pytest.approx(statistics.fmean(values), rel=1e-5)
+    weights = model.log_weights(images, 7, 3)
+    expected = statistics.fmean(reference.iwae(row) for row in weights.tolist())
+    assert found.weighted.value == pytest.approx(expected, rel=1e-9)
+    torch.testing.assert_close(model.log_likelihood(images, 7, 3), weights.logsumexp(1) - math.log(7))
+
+
+def test_kl_and_reconstruction_make_up_the_elbo(model: NPDraw, images: Tensor) -> None:
+    b = bounds(model, images, 2, 0, QUIET)
+    parts = b.reconstruction.value - b.what.value - b.where.value - b.whether.value
+    assert b.elbo.value == pytest.approx(parts, rel=1e-5)
+
+
+def test_the_errors_are_how_far_the_figures_move(model: NPDraw, images: Tensor) -> None:
+    """Over 40 seeds; the standard deviation of 40 values is known to about a tenth, their mean error better."""
+    runs: list[Bounds] = [bounds(model, images, 8, 10_000 * s, QUIET) for s in range(40)]
+    for name in ("elbo", "weighted"):
+        values = [getattr(b, name).value for b in runs]
+        told = math.sqrt(statistics.fmean(getattr(b, name).error ** 2 for b in runs))
+        assert statistics.stdev(values) > 0
+        assert told == pytest.approx(statistics.stdev(values), rel=0.4)
+
+
+def test_the_error_over_images_is_that_of_a_mean(model: NPDraw, images: Tensor) -> None:
+    found = bounds(model, images, 3, 0, QUIET)
+    per_image = [reference.iwae(row) for row in model.log_weights(images, 3, 0).tolist()]
+    assert found.weighted.images == pytest.approx(statistics.stdev(per_image) / math.sqrt(len(per_image)), rel=1e-6)
+
+
+def test_one_sample_has_no_known_error(model: NPDraw, images: Tensor) -> None:
+    assert math.isnan(bounds(model, images[:2], 1, 0, QUIET).weighted.error)

@@ -1,0 +1,226 @@
+"""All scores of a model and of samples: each row is what its own function gives, and what cannot be scored says why."""
+
+import json
+import math
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from evaluation.extractors import Projection
+from npdraw.bank import PartBank
+from npdraw.data import ImageSet, binarise
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.evaluation import diagnosis, report
+from npdraw.evaluation.frechet import Moments, frechet
+from npdraw.evaluation.scores import METRICS, Evaluation, Request, Score
+from npdraw.model import NPDraw
+from npdraw.parsing import psnr
+from training import tiny
+
+SMALL = Request(count=70, images=10, importance=4)
+
+
+@pytest.fixture(scope="module")
+def model() -> NPDraw:
+    torch.manual_seed(0)
+    return NPDraw(tiny.config(), PartBank.build(tiny.strokes(40), 4, 6, 200, 0)).eval()
+
+
+@pytest.fixture(scope="module")
+def data() -> ImageSet:
+    labels = {"train": {"class": torch.arange(150) % 3}, "test": {"class": torch.arange(80) % 3}}
+    return ImageSet("strokes", tiny.strokes(150), tiny.strokes(80, seed=1), labels=labels)
+
+
+def evaluation(subject: NPDraw | Tensor, data: ImageSet, folder: Path, request: Request = SMALL) -> Evaluation:
+    return Evaluation(subject, data, request, Projection, folder)
+
+
+def by_key(scores: list[Score]) -> dict[str, Score]:
+    found = {s.key: s for s in scores}
+    assert len(found) == len(scores), "two rows with one key"
+    return found
+
+
+@pytest.mark.parametrize("ink", [False, True])
+def test_every_row_of_a_model_is_what_it_says(ink: bool, model: NPDraw, data: ImageSet, tmp_path: Path) -> None:
+    request = replace(SMALL, ink=ink, seed=5)
+    e = evaluation(model, data, tmp_path, request)
+    scores, notes = e.run()
+    assert notes == []
+    rows = by_key(scores)
+    pixels = (model.sample(70, 5).images * 255 + 0.5).floor() / 255
+    real, test = e.sides.real, e.sides.reference
+    assert real is not None and (len(real), len(test)) == (70, 70)
+    seeds = (1 << 40) + torch.arange(70)
+
+    def moments(images: Tensor, seeds: Tensor) -> Moments:
+        return Moments.of(Projection()(binarise(images, seeds) if ink else images)["8"])
+
+    reference = moments(test.pixels[:].float() / 255, test.seeds)
+    assert rows["fid_8"].value == pytest.approx(frechet(moments(pixels, seeds), reference), rel=1e-4)
+    floor = frechet(moments(real.pixels[:].float() / 255, real.seeds), reference)
+    assert rows["fid_8"].real == pytest.approx(floor, rel=1e-4)
+    grey = real.pixels[:].float() / 255
+    rebuilt = (model.decode(model.parse(grey)) * 255 + 0.5).floor() / 255
+    assert rows["rfid_parse"].value == pytest.approx(frechet(moments(rebuilt, seeds), reference), rel=1e-4)
+    rebuilt = (model.reconstruct(grey) * 255 + 0.5).floor() / 255  # the tiny config does not binarise
+    assert rows["rfid_posterior"].value == pytest.approx(frechet(moments(rebuilt, seeds), reference), rel=1e-4)
+    some = test.pixels[torch.arange(10) * 7].float() / 255
+    assert rows["psnr_parse"].value == pytest.approx(psnr(some, model.render(model.parse(some)))[0])
+    assert rows["psnr_posterior"].value == pytest.approx(psnr(some, model.reconstruct(some))[0])
+    used = diagnosis.use(model.sample(70, 5).drawing, 6)
+    assert (rows["perplexity"].value, rows["dead"].value) == (pytest.approx(used.perplexity), used.dead)
+    assert rows["perplexity"].real == pytest.approx(diagnosis.use(model.parse(some), 6).perplexity)
+    assert rows["weighted"].value >= rows["elbo"].value - 4 * (rows["elbo"].error or 0)
+    if ink:  # without, this untrained model draws nearly one picture
+        assert 0 < (rows["fid_8"].error or 0) < rows["fid_8"].value
+
+
+def test_a_model_and_the_pngs_it_wrote_have_the_same_scores(model: NPDraw, data: ImageSet, tmp_path: Path) -> None:
+    request = replace(SMALL, ink=True, metrics=("fid", "kid", "prdc", "classifier"))
+    pixels = (model.sample(70).images * 255 + 0.5).floor().to(torch.uint8)
+    of_model, of_samples = (evaluation(x, data, tmp_path, request).run()[0] for x in (model, pixels))
+    assert of_model == of_samples
+
+
+def test_likelihood_is_in_bits_a_dimension_for_a_mixture_and_of_ink_for_bernoulli(
+    model: NPDraw, data: ImageSet, tmp_path: Path
+) -> None:
+    request = replace(SMALL, metrics=("nll",))
+    images = data.test
+    assert images is not None
+    e = evaluation(model, data, tmp_path, request)
+    few = e.held_out.pixels[e.some]
+    ink = binarise(few.float() / 255, e.held_out.seeds[e.some])
+    rows = by_key(e.run()[0])
+    assert rows["weighted"].value == pytest.approx(float(model.log_likelihood(ink, 4).mean()), rel=1e-6)
+    mixture = tiny.config({"decoder": {"likelihood": "mixture"}})
+    torch.manual_seed(0)
+    other = NPDraw(mixture, model.bank).eval()
+    rows = by_key(evaluation(other, data, tmp_path, request).run()[0])
+    nats = float(other.log_likelihood(few.float() / 255, 4).mean())
+    assert rows["weighted"].value == pytest.approx(nats / (math.log(2) * 144), rel=1e-6)
+    assert "bits" in rows["weighted"].note
+
+
+def test_a_copying_model_is_seen(data: ImageSet, tmp_path: Path) -> None:
+    request = replace(SMALL, metrics=("neighbours",))
+    copies = by_key(evaluation(data.train[:30].clone(), data, tmp_path, request).run()[0])
+    assert copies["nearest_median"].value == copies["nearest_least"].value == 0
+    assert (copies["nearest_least"].real or 0) > 0
+    others = by_key(evaluation(tiny.strokes(30, seed=9), data, tmp_path, request).run()[0])
+    assert 0.6 < others["nearest_median"].value < 1.6
+
+
+def test_use_of_a_bank_by_hand() -> None:
+    what = torch.tensor([[0, 1, 2, 0], [0, 1, 0, 0]])
+    whether = torch.tensor([[True, True, False, False], [True, True, False, False]])
+    found = diagnosis.use(Drawing(what, torch.arange(4).expand(2, 4), whether), 4)
+    assert found.perplexity == pytest.approx(2.0)
+    assert (found.dead, found.drawn, found.skipped) == (2, 2.0, 0.5)
+    nothing = diagnosis.use(Drawing(what, torch.arange(4).expand(2, 4), torch.zeros_like(whether)), 4)
+    assert (nothing.perplexity, nothing.dead, nothing.skipped) == (1.0, 4, 1.0)
+
+
+# --- what cannot be scored ---
+
+
+def test_too_few_for_a_covariance_is_refused_when_asked_for_and_told_when_not(data: ImageSet, tmp_path: Path) -> None:
+    samples = tiny.strokes(3, seed=4)
+    with pytest.raises(InputError, match="needs more than 3 images on either side; there are 3 and 70"):
+        evaluation(samples, data, tmp_path, replace(SMALL, metrics=("fid",))).run()
+    scores, notes = evaluation(samples, data, tmp_path).run()
+    assert "fid_3" not in by_key(scores)
+    assert any(n.startswith("fid is left out: a Fréchet distance in 3 dimensions") for n in notes)
+    assert any(n.startswith("nll is left out: needs a model") for n in notes)
+    between = evaluation(tiny.strokes(6, seed=4), data, tmp_path, replace(SMALL, metrics=("fid",))).run()[0]
+    assert list(by_key(between)) == ["fid_3"], "in the smaller space alone"
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        (Request(("fid", "fads")), "no metric fads; choose among fid, kid"),
+        (Request(protocol="mine"), "no protocol mine"),
+        (Request(count=0), "--count must be at least 1"),
+        (Request(importance=0), "--importance must be at least 1"),
+        (Request(("nll",)), "--metrics nll needs a model"),
+    ],
+)
+def test_wrong_requests(request_: Request, reason: str, data: ImageSet, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=reason):
+        evaluation(tiny.strokes(30), data, tmp_path, request_)
+
+
+@pytest.mark.parametrize("shape", [(1, 16, 12), (3, 12, 12)])
+def test_another_size_or_colour_is_refused(
+    shape: tuple[int, ...], model: NPDraw, data: ImageSet, tmp_path: Path
+) -> None:
+    with pytest.raises(InputError, match=r"the samples are .* the images of strokes are 12 x 12 grey"):
+        evaluation(torch.zeros(30, *shape, dtype=torch.uint8), data, tmp_path)
+    other = ImageSet("others", torch.zeros(30, *shape, dtype=torch.uint8), torch.zeros(9, *shape, dtype=torch.uint8))
+    with pytest.raises(InputError, match="the model draws 12 x 12 grey, the images of others are"):
+        evaluation(model, other, tmp_path)
+
+
+def test_a_set_without_classes_has_no_classifier(tmp_path: Path) -> None:
+    data = ImageSet("strokes", tiny.strokes(60), tiny.strokes(35, seed=1))
+    with pytest.raises(InputError, match="--metrics classifier needs classes, and strokes has none"):
+        evaluation(tiny.strokes(30), data, tmp_path, Request(("classifier",)))
+
+
+# --- the report ---
+
+
+def test_the_report_is_whole(model: NPDraw, data: ImageSet, tmp_path: Path) -> None:
+    e = evaluation(model, data, tmp_path / "kept", replace(SMALL, metrics=("kid", "neighbours", "bank")))
+    scores, _ = e.run()
+    pictures = e.pictures()
+    assert set(pictures) == {"samples", "neighbours", "stages"}
+    files = report.write(tmp_path / "out", "a <title>", scores, ["a & b"], {"seed": 3}, pictures)
+    assert {f.name for f in files} == {"scores.json", "report.html", "samples.png", "neighbours.png", "stages.png"}
+    told = json.loads((tmp_path / "out" / "scores.json").read_text())
+    assert told["seed"] == 3 and told["notes"] == ["a & b"]
+    assert told["scores"]["kid"]["value"] == by_key(scores)["kid"].value
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "a &lt;title&gt;" in page and "a &amp; b" in page and page.count("data:image/png;base64,") == 3
+    assert 'src="http' not in page and "<script" not in page
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [(0.0, "0"), (3.14159, "3.142"), (-120.94, "-120.9"), (12345.6, "12346"), (0.00123456, "0.001235"), (1.0, "1.000"),
+     (math.nan, "nan"), (9.9999, "10.000")],
+)  # fmt: skip
+def test_figures_have_four_digits_that_count(value: float, text: str) -> None:
+    assert report.figure(value) == text
+
+
+def test_the_table_is_aligned() -> None:
+    lines = report.table([Score("a", "short", 1.0), Score("b", "a long name", 100.0, 0.5, 2.0, "note")]).splitlines()
+    assert (
+        len({line.index(word) + len(word) for line, word in zip(lines, ("real images", "1.000", "2.000"))} - {0}) == 2
+    )
+    assert lines[2].endswith("note") and "100.0 ± 0.5" in lines[2]
+
+
+def test_all_metrics_have_a_place_in_the_help() -> None:
+    from npdraw.score_verbs import Evaluate
+
+    assert all(name in (Evaluate.__doc__ or "") for name in METRICS)
+
+
+def test_inverted_sets_are_shown_as_they_came(data: ImageSet, tmp_path: Path) -> None:
+    inverted = ImageSet("paper", data.train, data.test, inverted=True)
+    request = replace(SMALL, metrics=("kid",))
+    samples = tiny.strokes(30, seed=2)
+    plain, flipped = (
+        np.asarray(evaluation(samples, d, tmp_path, request).pictures()["samples"]) for d in (data, inverted)
+    )
+    assert plain.mean() < 128 < flipped.mean()
