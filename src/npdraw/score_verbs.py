@@ -107,8 +107,14 @@ class Evaluate:
     def _reference(self, model: "NPDraw | None") -> "ImageSet":
         from npdraw import inputs
         from npdraw.config import Reading
+        from npdraw.data import is_images
 
         if model is None:
+            if not is_images(self.subject) or not Path(self.subject).expanduser().exists():
+                raise InputError(
+                    f"{self.subject} is no model and holds no samples; give a run, a saved or shipped model, or a "
+                    "folder, .zip or .npz of samples"
+                )
             if self.against is None:
                 raise InputError(f"{self.subject} holds samples; say with --against which images to score them against")
             return inputs.load_shown(self.against, Reading(), self.data_dir)
@@ -118,13 +124,8 @@ class Evaluate:
     def _samples(self, data: "ImageSet") -> "Tensor":
         """Samples as they are, with light and dark exchanged where they were in the images to score against."""
         from npdraw.config import Reading
-        from npdraw.data import is_images, load
+        from npdraw.data import load
 
-        if not is_images(self.subject):
-            raise InputError(
-                f"{self.subject} is no model and holds no samples; give a run, a saved or shipped model, or a folder, "
-                ".zip or .npz of samples"
-            )
         return load(self.subject, Reading(invert="yes" if data.inverted else "no"), self.data_dir).train
 
     def _ink(self, model: "NPDraw | None") -> bool:

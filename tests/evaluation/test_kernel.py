@@ -39,6 +39,13 @@ def test_mean_and_spread_over_subsets_as_plain_loops_have_them(counts: tuple[int
     assert found.spread > 0
 
 
+def test_one_subset_is_what_torchmetrics_has() -> None:
+    from torchmetrics.image.kid import poly_mmd
+
+    x, y = normal(30, 6, seed=0).double(), normal(30, 6, seed=1).double() + 0.3
+    assert kernel._discrepancy(x, y) == pytest.approx(float(poly_mmd(x, y)), rel=1e-9)
+
+
 def test_zero_on_average_for_one_distribution_as_the_biased_is_not() -> None:
     pairs = [(normal(12, 4, seed=2 * n), normal(12, 4, seed=2 * n + 1)) for n in range(200)]
     means = [kernel_distance(a, b, subsets=5).mean for a, b in pairs]

@@ -77,7 +77,7 @@ def test_every_row_of_a_model_is_what_it_says(ink: bool, model: NPDraw, data: Im
     used = diagnosis.use(model.sample(70, 5).drawing, 6)
     assert (rows["perplexity"].value, rows["dead"].value) == (pytest.approx(used.perplexity), used.dead)
     assert rows["perplexity"].real == pytest.approx(diagnosis.use(model.parse(some), 6).perplexity)
-    assert rows["weighted"].value >= rows["elbo"].value - 4 * (rows["elbo"].error or 0)
+    assert rows["nll_weighted"].value <= rows["nll_elbo"].value + 4 * (rows["nll_elbo"].error or 0)
     if ink:  # without, this untrained model draws nearly one picture
         assert 0 < (rows["fid_8"].error or 0) < rows["fid_8"].value
 
@@ -99,14 +99,16 @@ def test_likelihood_is_in_bits_a_dimension_for_a_mixture_and_of_ink_for_bernoull
     few = e.held_out.pixels[e.some]
     ink = binarise(few.float() / 255, e.held_out.seeds[e.some])
     rows = by_key(e.run()[0])
-    assert rows["weighted"].value == pytest.approx(float(model.log_likelihood(ink, 4).mean()), rel=1e-6)
+    assert rows["nll_weighted"].value == pytest.approx(-float(model.log_likelihood(ink, 4).mean()), rel=1e-6)
     mixture = tiny.config({"decoder": {"likelihood": "mixture"}})
     torch.manual_seed(0)
     other = NPDraw(mixture, model.bank).eval()
     rows = by_key(evaluation(other, data, tmp_path, request).run()[0])
     nats = float(other.log_likelihood(few.float() / 255, 4).mean())
-    assert rows["weighted"].value == pytest.approx(nats / (math.log(2) * 144), rel=1e-6)
-    assert "bits" in rows["weighted"].note
+    assert rows["nll_weighted"].value == pytest.approx(-nats / (math.log(2) * 144), rel=1e-6)
+    assert "bits" in rows["nll_weighted"].note
+    parts = sum(rows[f"nll_{name}"].value for name in ("reconstruction", "what", "where", "whether"))
+    assert rows["nll_elbo"].value == pytest.approx(parts, rel=1e-5)
 
 
 def test_a_copying_model_is_seen(data: ImageSet, tmp_path: Path) -> None:
@@ -133,12 +135,12 @@ def test_use_of_a_bank_by_hand() -> None:
 
 def test_too_few_for_a_covariance_is_refused_when_asked_for_and_told_when_not(data: ImageSet, tmp_path: Path) -> None:
     samples = tiny.strokes(3, seed=4)
-    with pytest.raises(InputError, match="needs more than 3 images on either side; there are 3 and 70"):
-        evaluation(samples, data, tmp_path, replace(SMALL, metrics=("fid",))).run()
+    with pytest.raises(InputError, match="--metrics fid needs more than 3 images on either side; there are 3 and 70"):
+        evaluation(samples, data, tmp_path, replace(SMALL, metrics=("fid",)))
     scores, notes = evaluation(samples, data, tmp_path).run()
     assert "fid_3" not in by_key(scores)
-    assert any(n.startswith("fid is left out: a Fréchet distance in 3 dimensions") for n in notes)
-    assert any(n.startswith("nll is left out: needs a model") for n in notes)
+    assert any(n.startswith("fid is left out: it needs more than 3 images") for n in notes)
+    assert any(n.startswith("nll is left out: it needs a model") for n in notes)
     between = evaluation(tiny.strokes(6, seed=4), data, tmp_path, replace(SMALL, metrics=("fid",))).run()[0]
     assert list(by_key(between)) == ["fid_3"], "in the smaller space alone"
 
@@ -156,6 +158,26 @@ def test_too_few_for_a_covariance_is_refused_when_asked_for_and_told_when_not(da
 def test_wrong_requests(request_: Request, reason: str, data: ImageSet, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=reason):
         evaluation(tiny.strokes(30), data, tmp_path, request_)
+
+
+def test_floats_are_no_samples(data: ImageSet, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"samples must be uint8 .* not float32"):
+        evaluation(torch.full((30, 1, 12, 12), math.nan), data, tmp_path)
+
+
+def test_without_a_network_the_other_scores_are_had(data: ImageSet, tmp_path: Path) -> None:
+    asked = []
+
+    def unreachable() -> Projection:
+        asked.append(1)
+        raise InputError("cannot download it")
+
+    e = Evaluation(tiny.strokes(70, seed=3), data, SMALL, unreachable, tmp_path)
+    scores, notes = e.run()
+    assert set(by_key(scores)) == {"classifier", "nearest_median", "nearest_least"}
+    assert notes[0] == "fid, kid, prdc, rfid are left out: cannot download it" and len(asked) == 1
+    with pytest.raises(InputError, match="cannot download it"):
+        Evaluation(tiny.strokes(70), data, replace(SMALL, metrics=("kid",)), unreachable, tmp_path).run()
 
 
 @pytest.mark.parametrize("shape", [(1, 16, 12), (3, 12, 12)])

@@ -88,7 +88,7 @@ class Described:
 
     count: int
     moments: dict[str, Moments]  # by space
-    kept: dict[str, Tensor]  # by space: features of the first images, (n,D) float32 on the CPU
+    kept: dict[str, Tensor]  # by space: features of the first images, (n,D) float32, where they were computed
 
 
 @torch.no_grad()
@@ -100,14 +100,14 @@ def describe(
     size = 32 if device.type == "cpu" else 256
     moments = {space: Moments(dims, device) for space, dims in network.spaces.items()}
     keep = min(keep, len(pictures))
-    kept = {space: torch.empty(keep, dims) for space, dims in network.spaces.items()}
+    kept = {space: torch.empty(keep, dims, device=device) for space, dims in network.spaces.items()}
     done = 0
     progress.start(title, len(pictures))
     for images in pictures.batches(size, device):
         for space, features in network(images).items():
             moments[space].add(features)
             if done < keep:
-                kept[space][done : done + len(images)] = features[: keep - done].cpu()
+                kept[space][done : done + len(images)] = features[: keep - done]
         done += len(images)
         progress.step(count=len(images))
     return Described(done, moments, kept)
@@ -142,5 +142,5 @@ def _unpack(tensors: dict[str, Tensor], network: Extractor, device: torch.device
         start = f"{space}.moments."
         own = {name.removeprefix(start): x for name, x in tensors.items() if name.startswith(start)}
         moments[space] = Moments.from_tensors(own, device)
-    kept = {space: tensors[f"{space}.kept"] for space in network.spaces}
+    kept = {space: tensors[f"{space}.kept"].to(device) for space in network.spaces}
     return Described(next(iter(moments.values())).count, moments, kept)

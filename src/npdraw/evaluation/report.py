@@ -3,7 +3,6 @@
 import hashlib
 import html
 import json
-import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -14,7 +13,7 @@ import torch
 from PIL import Image
 
 from npdraw import __version__, show, store
-from npdraw.evaluation.scores import Score
+from npdraw.evaluation.scores import Score, figure
 
 CAPTIONS = {
     "samples": "Samples, the first seeds in order, none left out",
@@ -29,13 +28,6 @@ table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .6rem
 tr { border-bottom: 1px solid #48546a; } .n { text-align: right; white-space: pre; } .s { color: #9aa3b2; }
 img { max-width: 100%; image-rendering: pixelated; } pre { overflow-x: auto; font-size: .8rem; color: #9aa3b2; }
 """
-
-
-def figure(value: float) -> str:
-    """A number with as many digits as a person compares: 4 that count."""
-    if value == 0 or not math.isfinite(value):
-        return f"{value:g}"
-    return f"{value:.{max(0, 3 - math.floor(math.log10(abs(value))))}f}" if abs(value) < 1e6 else f"{value:.3e}"
 
 
 def cells(score: Score) -> tuple[str, str, str, str]:

@@ -21,7 +21,7 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.evaluation import diagnosis
 from npdraw.evaluation.bounds import Mean, bounds
-from npdraw.evaluation.classifier import load_classifier
+from npdraw.evaluation.classifier import Classifier, load_classifier
 from npdraw.evaluation.features import Described, Extractor, Pictures, describe, described
 from npdraw.evaluation.frechet import frechet, spread
 from npdraw.evaluation.inception import Inception
@@ -71,6 +71,13 @@ class Score:
     note: str = ""
 
 
+def figure(value: float) -> str:
+    """A number with as many digits as a person compares: 4 that count."""
+    if value == 0 or not math.isfinite(value):
+        return f"{value:g}"
+    return f"{value:.{max(0, 3 - math.floor(math.log10(abs(value))))}f}" if abs(value) < 1e6 else f"{value:.3e}"
+
+
 @dataclass
 class Evaluation:
     """Scores of a model, or of samples (N,C,H,W) uint8, against the images of a set."""
@@ -93,6 +100,11 @@ class Evaluation:
         for name in ("count", "importance", "images"):
             if (value := getattr(self.request, name)) is not None and value < 1:
                 raise InputError(f"--{name.replace('_', '-')} must be at least 1, not {value}")
+        if isinstance(self.subject, Tensor) and (self.subject.dtype != torch.uint8 or self.subject.ndim != 4):
+            raise InputError(
+                "samples must be uint8 of shape (N, 1 or 3, height, width), as images are, not "
+                f"{str(self.subject.dtype).removeprefix('torch.')} of shape {tuple(self.subject.shape)}"
+            )
         shape = self.data.train.shape[1:]
         found = self.subject.shape[1:] if isinstance(self.subject, Tensor) else self._size(self.subject)
         if found != shape:
@@ -196,32 +208,32 @@ class Evaluation:
     def fid(self) -> Iterator[Score]:
         counts = (len(self.samples), len(self.sides.reference))
         for space, dims in self.inception.spaces.items():
-            a, b, real = self.seen_samples, self.seen_reference.moments[space], self.seen_real
-            if min(counts) <= dims and space != list(self.inception.spaces)[-1]:
+            if min(counts) <= dims:
                 continue
+            a, b, real = self.seen_samples, self.seen_reference.moments[space], self.seen_real
             value = frechet(a.moments[space], b)
             error = spread(a.kept[space], a.moments[space], b)
             floor = frechet(real.moments[space], b) if real is not None and real.count > dims else None
             estimated = isinstance(self.inception, Inception) and self.inception.estimated and space == "2048"
             label = "FID" if space == "2048" else f"FID-{space}"
             low, high = max(0.0, value - 1.96 * error), value + 1.96 * error
-            note = f"other samples: 95 % within {low:.2f} to {high:.2f}"
+            note = f"other samples: 95 % within {figure(low)} to {figure(high)}"
             key = "fid" if space == "2048" else f"fid_{space}"
             yield Score(key, label + (" (estimated Inception)" if estimated else ""), value, error, floor, note)
 
     def kid(self) -> Iterator[Score]:
         space = next(iter(self.inception.spaces))
-        reference, others = self.seen_reference.kept[space].to(self.device), self.seen_real
-        found = kernel_distance(self.seen_samples.kept[space].to(self.device), reference)
-        real = None if others is None else kernel_distance(others.kept[space].to(self.device), reference).mean
+        reference, others = self.seen_reference.kept[space], self.seen_real
+        found = kernel_distance(self.seen_samples.kept[space], reference)
+        real = None if others is None else kernel_distance(others.kept[space], reference).mean
         yield Score("kid", "KID", found.mean, found.spread, real, "± over subsets")
 
     def prdc(self) -> Iterator[Score]:
         space = next(iter(self.inception.spaces))
-        reference = self.seen_reference.kept[space].to(self.device)
-        found = prdc(reference, self.seen_samples.kept[space].to(self.device))
+        reference = self.seen_reference.kept[space]
+        found = prdc(reference, self.seen_samples.kept[space])
         others = self.seen_real
-        real = None if others is None else prdc(reference, others.kept[space].to(self.device))
+        real = None if others is None else prdc(reference, others.kept[space])
         notes = ("share of samples near real images", "share of real images near samples", "", "")
         for i, (name, note) in enumerate(zip(found._fields, notes)):
             yield Score(name, name, found[i], None, real[i] if real else None, note)
@@ -302,8 +314,8 @@ class Evaluation:
 
     def _space(self, count: int) -> str:
         """The largest feature space that so many images fill."""
-        spaces = [s for s, dims in self.inception.spaces.items() if dims < min(count, len(self.sides.reference))]
-        return spaces[0] if spaces else list(self.inception.spaces)[-1]
+        count = min(count, len(self.sides.reference))
+        return next(space for space, dims in self.inception.spaces.items() if dims < count)
 
     def _rebuilt(self, pictures: Pictures, way: Callable[[slice], Drawing], what: str) -> Tensor:
         """Images decoded from their drawings, (N,C,H,W) uint8."""
@@ -320,12 +332,13 @@ class Evaluation:
         images = (self.held_out.inked if ink else self.held_out.grey)(self.some, self.model.device)
         found = bounds(self.model, images, r.importance, r.seed, self.progress)
         scale = 1.0 if ink else 1 / (math.log(2) * self._size(self.model).numel())
-        names = {"elbo": "ELBO", "weighted": f"IWAE-{r.importance}", "reconstruction": "  reconstruction"}
-        names |= {name: f"  KL of {name}" for name in ("what", "where", "whether")}
-        for key, name in names.items():
-            mean: Mean = getattr(found, key)
+        signs = {"elbo": -1, "weighted": -1, "reconstruction": -1, "what": 1, "where": 1, "whether": 1}
+        parts = [f"  KL of {name}" for name in ("what", "where", "whether")]
+        labels = ["NLL by ELBO", f"NLL by IWAE-{r.importance}", "  reconstruction", *parts]
+        for (name, sign), label in zip(signs.items(), labels):
+            mean: Mean = getattr(found, name)
             note = f"{'nats an image' if ink else 'bits a dimension'}; other images: ± {scale * mean.images:.2g}"
-            yield Score(key, name, scale * mean.value, scale * mean.error, None, note)
+            yield Score(f"nll_{name}", label, sign * scale * mean.value, scale * mean.error, None, note)
 
     def psnr(self) -> Iterator[Score]:
         model, seen = self.model, self._as_seen(self.held_out, self.some)
@@ -358,22 +371,41 @@ class Evaluation:
         return next((kind for kind in KINDS if kind in labels), None)
 
     def _missing(self, metric: str) -> str:
-        """Why a metric cannot be had, or nothing."""
+        """Why a metric cannot be had, or nothing; told before any work is done."""
         if metric in OF_MODELS and isinstance(self.subject, Tensor):
             return "needs a model, not samples alone"
         if metric == "classifier" and self._kind() is None:
             return f"needs classes, and {self.data.name} has none"
+        if metric == "rfid" and self.sides.real is None:
+            return f"needs held-out images, and {self.data.name} has none"
+        if metric in FRECHET:
+            dims = min(self.inception.spaces.values()) if metric in BY_NETWORK else Classifier.spaces["classifier"]
+            count = len(self.sides.real) if metric == "rfid" and self.sides.real is not None else self.wanted
+            if min(count, len(self.sides.reference)) <= dims:
+                return (
+                    f"needs more than {dims:,} images on either side; there are {count:,} and "
+                    f"{len(self.sides.reference):,}: score more, or use --metrics kid"
+                )
         return ""
 
     def run(self) -> tuple[list[Score], list[str]]:
         """The scores asked for, and why others were left out."""
         scores: list[Score] = []
         notes: list[str] = []
-        for name in self.request.metrics or METRICS:
+        names = list(self.request.metrics or METRICS)
+        try:
+            _ = self.inception if set(names) & set(BY_NETWORK) else None
+        except InputError as error:
+            if self.request.metrics:
+                raise
+            names = [name for name in names if name not in BY_NETWORK]
+            notes.append(f"{', '.join(BY_NETWORK)} are left out: {error}")
+        for name in names:
+            if reason := self._missing(name):
+                notes.append(f"{name} is left out: it {reason}")
+                continue
             try:
-                if reason := self._missing(name):
-                    raise InputError(reason)
-                scores += METRICS[name](self)
+                scores += list(METRICS[name](self))
             except InputError as error:
                 if self.request.metrics:
                     raise
@@ -413,3 +445,5 @@ METRICS: dict[str, Callable[[Evaluation], Iterator[Score]]] = {
     "bank": Evaluation.bank,
 }
 OF_MODELS = ("rfid", "nll", "psnr", "bank")
+BY_NETWORK = ("fid", "kid", "prdc", "rfid")
+FRECHET = ("fid", "rfid", "classifier")  # which need more images than their features have dimensions
