@@ -69,7 +69,7 @@ def seen(monkeypatch: pytest.MonkeyPatch) -> Seen:
 
 def held_out(count: int, seed: int, most: int = 2000) -> list[int]:
     """The images that are kept out: the first tenth of the shuffle."""
-    draws = [reference.splitmix_uniform(seed, i, 101) for i in range(count)]
+    draws = [reference.splitmix_uniform(seed, i + 1, 101) for i in range(count)]
     return sorted(range(count), key=lambda i: draws[i])[: min(most, count // 10)]
 
 
@@ -155,7 +155,7 @@ def test_accuracy_is_that_on_a_tenth_it_never_saw(ink: bool, seen: Seen, few_ste
     for i in kept:
         x = images.images[i].double() / 255
         if ink:
-            draws = torch.tensor([reference.splitmix_uniform(i, j, 2) for j in range(64)], dtype=torch.float64)
+            draws = torch.tensor([reference.splitmix_uniform(i, j + 1, 2) for j in range(64)], dtype=torch.float64)
             x = (draws.reshape(1, 8, 8) < x).double()
         found = int(model.certainties(x.float()[None]).argmax())
         right += [-7, 5, 10**12][found] == int(labels[i])
