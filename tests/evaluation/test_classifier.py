@@ -42,16 +42,17 @@ def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class Seen:
-    """What goes into networks while they train, and which images are read for it."""
+    """What goes into networks, while they train and afterwards, and which images are read for it."""
 
     def __init__(self, patch: pytest.MonkeyPatch):
         self.batches: list[Tensor] = []
+        self.after: list[Tensor] = []
         self.indices: list[Tensor] = []
         forward, get = nn.Conv2d.forward, Subset.__getitem__
 
         def watched(layer: nn.Conv2d, x: Tensor) -> Tensor:
-            if layer.training and layer.stride == (2, 2):
-                self.batches.append(x)
+            if layer.stride == (2, 2):
+                (self.batches if layer.training else self.after).append(x)
             return forward(layer, x)
 
         def read(subset: Subset, which: Any) -> Tensor:
@@ -151,12 +152,14 @@ def test_accuracy_is_that_on_a_tenth_it_never_saw(ink: bool, seen: Seen, few_ste
     kept = held_out(97, 3)
     assert len(kept) == 9 and seen.indices[-1].tolist() == kept
     assert not set(kept) & set(torch.cat(seen.indices[:-1]).tolist())
+    (judged,) = seen.after
     right = 0
-    for i in kept:
+    for i, judged_as in zip(kept, judged):
         x = images.images[i].double() / 255
         if ink:
-            draws = torch.tensor([reference.splitmix_uniform(i, j + 1, 2) for j in range(64)], dtype=torch.float64)
-            x = (draws.reshape(1, 8, 8) < x).double()
+            draws = [reference.splitmix_uniform(i, j + 1, 2) for j in range(64)]
+            x = (torch.tensor(draws, dtype=torch.float64).reshape(1, 8, 8) < x).double()
+        assert torch.equal(judged_as, x.float())
         found = int(model.certainties(x.float()[None]).argmax())
         right += [-7, 5, 10**12][found] == int(labels[i])
     assert model.accuracy == right / 9

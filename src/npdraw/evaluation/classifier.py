@@ -133,7 +133,7 @@ def load_classifier(
     path = folder / f"classifier-{words[:16]}.safetensors"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if True:
+        with alone(path.with_name(f".{path.name}.lock"), "training a classifier of these images", progress):
             try:
                 model = Classifier(images.shape[1:], classes, _name(images, classes, ink))
                 return _read(path, model).to(device)
