@@ -1,7 +1,8 @@
 """`demo`: the whole of it on the embedded digits, and a judge who was not part of it.
 
-The judge is a small convolutional classifier of the same training digits. It counts of how many samples it is at least
-90 % sure, on the images as shown (bytes, as in the PNG), for the same 64 seeds always, none left out.
+The judge is a small convolutional classifier of the same training digits (`evaluation.classifier`). It counts of how
+many samples it is at least 90 % sure, on the images as shown (bytes, as in the PNG), for the same 64 seeds always, none
+left out.
 """
 
 import time
@@ -10,14 +11,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from torch import Tensor, nn
 
 from npdraw import show, store
 from npdraw.canvas import render_steps
 from npdraw.config import Config
-from npdraw.data import binarise, load
+from npdraw.data import Subset, binarise, load
+from npdraw.evaluation.classifier import train_classifier
 from npdraw.model import NPDraw
+from npdraw.progress import Progress
 from npdraw.training import train
 from npdraw.training.stages import agreement
 
@@ -25,7 +26,6 @@ SEEDS = range(64)
 SURE = 0.9
 ANIMATED = 16  # drawings in the animation
 SHOWN = 16  # held-out digits in the picture of reconstructions
-EPOCHS, BATCH, RATE = 8, 50, 3e-3  # of the judge
 
 
 @dataclass(frozen=True)
@@ -67,11 +67,11 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     frames = show.animation_frames(*steps, first.whether, sample.images[:ANIMATED])
     show.save_animation(frames, out / "animation")
 
-    judge = train_judge(data.train, data.labels["train"]["class"])
+    judge = train_classifier(Subset(data.train), data.labels["train"]["class"], False, "cpu", Progress(quiet=True))
     shown = torch.from_numpy(show.to_uint8(sample.images))[:, None]
-    real = certainties(judge, data.test)
+    real = judge.certainties(data.test.float() / 255)
     found = Findings(
-        sure=int((certainties(judge, shown).amax(1) >= SURE).sum()),
+        sure=int((judge.certainties(shown.float() / 255).amax(1) >= SURE).sum()),
         accuracy=float((real.argmax(1) == data.labels["test"]["class"]).double().mean()),
         sure_real=int((real.amax(1) >= SURE).sum()),
         agreement=(scores[0][0], scores[1][0]),
@@ -90,35 +90,3 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     say(f"pictures: {out}/samples.png, reconstructions.png, bank.png, animation.gif, animation.mp4; samples.json")
     say(f"next: npdraw sample {out / 'run'} --out more --seeds 64-127 --animate")
     return found
-
-
-def train_judge(images: Tensor, labels: Tensor, seed: int = 0) -> nn.Module:
-    """A classifier of digits, (N,1,28,28) uint8 with labels (N,), moved about by up to two pixels. On the CPU."""
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        judge = nn.Sequential(
-            *(nn.Conv2d(1, 16, 5, 2, 2), nn.ReLU(), nn.Conv2d(16, 32, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)),
-            *(nn.Flatten(), nn.Linear(32 * 7 * 7, 64), nn.ReLU(), nn.Dropout(0.3), nn.Linear(64, 10)),
-        )
-        optimizer = torch.optim.Adam(judge.parameters(), lr=RATE)
-        steps = EPOCHS * (len(images) // BATCH)
-        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, RATE, total_steps=steps)
-        for step in range(steps):
-            place = step % (len(images) // BATCH)
-            if place == 0:
-                order = torch.randperm(len(images))
-            index = order[place * BATCH : (place + 1) * BATCH]
-            top, left = torch.randint(5, (2,)).tolist()
-            x = F.pad(images[index].float() / 255, (2, 2, 2, 2))[:, :, top : top + 28, left : left + 28]
-            loss = F.cross_entropy(judge(x), labels[index])
-            optimizer.zero_grad()
-            loss.backward()
-            optimizer.step()
-            schedule.step()
-    return judge.eval()
-
-
-@torch.no_grad()
-def certainties(judge: nn.Module, images: Tensor) -> Tensor:
-    """The judge's probabilities for images (N,1,28,28) uint8: (N,10)"""
-    return judge(images.float() / 255).softmax(1)

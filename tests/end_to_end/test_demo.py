@@ -9,8 +9,10 @@ import torch
 
 from npdraw import show, store
 from npdraw.config import BankConfig, Config, DecoderConfig, PosteriorConfig, PriorConfig
-from npdraw.data import load
-from npdraw.demo import certainties, demo, train_judge
+from npdraw.data import Subset, load
+from npdraw.demo import demo
+from npdraw.evaluation.classifier import train_classifier
+from npdraw.progress import Progress
 
 
 def tiny() -> Config:
@@ -27,7 +29,7 @@ def tiny() -> Config:
 
 
 def test_demo_writes_judges_and_does_not_train_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npdraw.demo.EPOCHS", 2)
+    monkeypatch.setattr("npdraw.evaluation.classifier.MOST", 150)
     lines: list[str] = []
     found = demo(tmp_path, "cpu", tiny(), lines.append)
     names = ("samples.png", "reconstructions.png", "bank.png", "animation.gif", "animation.mp4", "samples.json")
@@ -44,22 +46,13 @@ def test_demo_writes_judges_and_does_not_train_twice(tmp_path: Path, monkeypatch
     assert (checkpoint.stat().st_mtime_ns, metrics.read_text(), (tmp_path / "samples.png").read_bytes()) == before
 
 
-def test_judge_is_the_same_for_the_same_seed_and_unsure_of_an_empty_image() -> None:
-    data = load("digits")
-    state = torch.random.get_rng_state()
-    few, labels = data.train[:1000], data.labels["train"]["class"][:1000]
-    judges = [train_judge(few, labels) for _ in range(2)]
-    assert torch.equal(certainties(judges[0], data.train[:50]), certainties(judges[1], data.train[:50]))
-    assert torch.equal(state, torch.random.get_rng_state())  # it leaves the generator of others alone
-    blank = certainties(judges[0], torch.zeros(1, 1, 28, 28, dtype=torch.uint8))
-    assert float(blank.max()) < 0.9
-
-
-def test_shipped_digits_are_digits_to_the_judge() -> None:
+def test_judge_is_unsure_of_an_empty_image_and_shipped_digits_are_digits_to_it() -> None:
     """The model that the demo trains, as shipped: the judge is sure of at least 40 of seeds 0-63."""
     data, model = load("digits"), store.load_model("digits")
-    judge = train_judge(data.train, data.labels["train"]["class"])
+    labels = data.labels["train"]["class"]
+    judge = train_classifier(Subset(data.train), labels, False, "cpu", Progress(quiet=True))
+    assert float(judge.certainties(torch.zeros(1, 1, 28, 28)).max()) < 0.9
     shown = torch.from_numpy(show.to_uint8(model.sample(seed=range(64)).images))[:, None]
-    sure = certainties(judge, shown)
+    sure = judge.certainties(shown / 255)
     assert int((sure.amax(1) >= 0.9).sum()) >= 40
     assert len(sure.argmax(1).unique()) == 10  # and it sees every digit among them

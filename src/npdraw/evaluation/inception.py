@@ -141,7 +141,7 @@ class Inception(nn.Module):
             if x.device.type == "cpu":
                 x = x.contiguous(memory_format=torch.channels_last)  # half as fast again here, slower on CUDA
             for block, towers in self.blocks.items():
-                x = torch.cat([self._climb(tower, x) for tower in towers], 1)
+                x = _joined([self._climb(tower, x) for tower in towers])
                 if block in ("mixed_7", "mixed_10"):
                     features[str(x.shape[1])] = x.mean((2, 3))
         return features
@@ -151,8 +151,13 @@ class Inception(nn.Module):
             if isinstance(step, str):
                 x = _POOLS[step](x)
             else:
-                x = torch.cat([F.relu(self.get_submodule(name)(x), inplace=True) for name in step], 1)
+                x = _joined([F.relu(self.get_submodule(name)(x), inplace=True) for name in step])
         return x
+
+
+def _joined(maps: list[Tensor]) -> Tensor:
+    """Maps side by side, without a copy where there is one alone."""
+    return maps[0] if len(maps) == 1 else torch.cat(maps, 1)
 
 
 @contextmanager
@@ -201,7 +206,10 @@ def load_inception(
             raise InputError(f"{file} should be a .safetensors file of folded weights or {PUBLIC.path}")
     _check(file, tensors, net.state_dict())
     net.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
-    return net.requires_grad_(False).eval().to(device)
+    net = net.requires_grad_(False).eval().to(device)
+    for kernel in (p for p in net.parameters() if p.ndim == 4 and p.device.type == "cpu"):
+        kernel.data = kernel.contiguous(memory_format=torch.channels_last)  # as `forward` has the images there
+    return net
 
 
 def _plain(file: Path, content: bytes) -> dict[str, Tensor]:
