@@ -130,7 +130,7 @@ def test_a_net_is_ready_for_use(net: Inception, remote: Remote) -> None:
 
 def test_folded_weights_in_another_precision(net: Inception, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "folded.safetensors"
-    save_file({name: tensor.half() for name, tensor in net.state_dict().items()}, path)
+    save_file({name: tensor.half().contiguous() for name, tensor in net.state_dict().items()}, path)
     monkeypatch.setenv("NPDRAW_INCEPTION", str(path))
     before = torch.get_rng_state()
     loaded = load_inception()
@@ -191,7 +191,7 @@ def test_files_that_are_no_weights(net: Inception, tmp_path: Path) -> None:
         ({"conv.weight": torch.zeros(1)}, r"lacks tensor conv\.bias \(187 such\)"),
         (small | {"fc.weight": torch.zeros(1)}, r"has a foreign tensor fc\.weight \(1 such\)"),
         (small, r"is \(1,\) of torch.float32, not \("),
-        ({n: t.to(torch.int8) for n, t in net.state_dict().items()}, r"of torch.int8, not \(.* of floats"),
+        ({n: t.to(torch.int8).contiguous() for n, t in net.state_dict().items()}, r"of torch.int8, not \(.* of floats"),
     ):
         save_file(tensors, path)
         with pytest.raises(InputError, match=sentence):
