@@ -192,11 +192,12 @@ def test_a_seed_is_one_picture_in_any_company(run: str, tmp_path: Path) -> None:
     assert np.array_equal(images[alone], images[all_of_them][[3]])
     assert np.array_equal(images[some], images[all_of_them][[7, 8, 9, 3, 3]])
     assert len(np.unique(images[all_of_them], axis=0)) > 5  # and other seeds are other pictures
-    for name in ("seed-00003.png", "seed-00008.png"):
+    for name in ("images/seed-00003.png", "images/seed-00008.png"):
         kept = [p / name for p in (all_of_them, alone, some) if (p / name).exists()]
         assert len(kept) >= 2 and len({p.read_bytes() for p in kept}) == 1
-    assert np.array_equal(np.asarray(Image.open(alone / "seed-00003.png")), images[alone][0])
-    assert files(some) == {"grid.png", "samples.npz", "drawings.json", *(f"seed-0000{i}.png" for i in (3, 7, 8, 9))}
+    assert np.array_equal(np.asarray(Image.open(alone / "images" / "seed-00003.png")), images[alone][0])
+    pngs = {"images", *(f"images/seed-0000{i}.png" for i in (3, 7, 8, 9))}
+    assert files(some) == {"grid.png", "samples.npz", "drawings.json", *pngs}
     whole, part = (store.load_drawing(p / "drawings.json") for p in (all_of_them, some))
     assert whole[[7, 8, 9, 3, 3]] == part
 
@@ -335,7 +336,7 @@ def test_ink_on_paper_is_inverted_for_training_and_for_the_model(
         assert main([verb, "run", "ink/00.png", "--out", verb]) == 0
         assert float(seen[-1]["image"].mean()) > 0.7  # paper is white in what they show, too
     images = store.load_model("run").sample(4).images[:, 0].numpy()
-    drawn = np.stack([np.asarray(Image.open(path)) for path in sorted(Path("drawn").glob("seed*"))])
+    drawn = np.stack([np.asarray(Image.open(path)) for path in sorted(Path("drawn/images").glob("seed*"))])
     assert np.abs(drawn - 255 * (1 - images)).max() <= 0.51  # on paper again
     capsys.readouterr()
     assert main(["data", "info", "ink", "--invert", "no"]) == 0

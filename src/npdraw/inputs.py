@@ -51,6 +51,12 @@ def check_folder(path: Path) -> None:
         raise InputError(f"cannot write to {path}: {above} is no folder that may be written; choose another --out")
 
 
+def check_apart(out: Path, source: str) -> None:
+    """Refuse to write among a person's own images, where the next reading would find it."""
+    if is_images(source) and out.resolve().is_relative_to(Path(source).expanduser().resolve()):
+        raise InputError(f"{out} lies among the images of {source}; choose another --out")
+
+
 def parse_seeds(text: str) -> list[int]:
     """Seeds by name: `5`, `0-63`, `1,4,9-12`."""
     wrong = InputError(f"--seeds {text} is not understood; write 5, 0-63 or 1,4,9-12")

@@ -188,8 +188,7 @@ class NPDraw(nn.Module):
         """The posterior obeys `no_repeat` as the prior does: where is renormalised over places not used before."""
         return choices.forbid(used_places(place_masks(drawing, self.grid.cells))) if self.prior.no_repeat else choices
 
-    def _sampled(self, images: Tensor, noise: Tensor) -> tuple[Choices, Drawing]:
-        choices = self.posterior(images)
+    def _sampled(self, choices: Choices, noise: Tensor) -> tuple[Choices, Drawing]:
         drawing = choices.perturb(noise).best(self.prior.no_repeat)
         return self._free(choices, drawing), drawing
 
@@ -203,7 +202,7 @@ class NPDraw(nn.Module):
         found = [Elbo(*torch.zeros(5, 0, device=self.device))]
         for i in range(0, len(images), CHUNK):
             x = self._images(images[i : i + CHUNK])
-            choices, drawing = self._sampled(x, self._seeded(torch.arange(seed + i, seed + i + len(x))))
+            choices, drawing = self._sampled(self.posterior(x), self._seeded(torch.arange(seed + i, seed + i + len(x))))
             kl = [term.sum(1) for term in choices.kl(self.prior.choices(drawing))]
             canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
             reconstruction = self.likelihood(canvas).log_prob(x)
@@ -223,13 +222,15 @@ class NPDraw(nn.Module):
         found = [wide(torch.zeros(0, samples, device=self.device))]
         for i in range(0, len(images), at_once):
             x = self._images(images[i : i + at_once])
+            posterior = self.posterior(x)
             weights = []
             for first in range(0, samples, CHUNK):
                 k = min(CHUNK, samples - first)
                 images_ = seed + torch.arange(i, i + len(x))[:, None] * samples
                 seeds = (images_ + torch.arange(first, first + k)).flatten()
                 repeated = x.repeat_interleave(k, dim=0)
-                choices, drawing = self._sampled(repeated, self._seeded(seeds))
+                each = Choices(*(logits.repeat_interleave(k, dim=0) for logits in posterior))
+                choices, drawing = self._sampled(each, self._seeded(seeds))
                 canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
                 log_p = wide(self.likelihood(canvas).log_prob(repeated)) + wide(self.prior.terms(drawing).total())
                 weights.append((log_p - wide(choices.log_prob(drawing).total())).reshape(len(x), k))

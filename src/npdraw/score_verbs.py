@@ -1,6 +1,7 @@
 """The verb that scores: `evaluate`."""
 
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -49,7 +50,7 @@ class Evaluate:
     importance: int = 50
     """Drawings an image of the importance-weighted likelihood."""
     images: int = 1000
-    """Held-out images, evenly chosen, that likelihood, PSNR and use of the bank are measured on."""
+    """Held-out images, evenly chosen among those scored against, for likelihood, PSNR and use of the bank."""
     inception: InceptionFile = None
     data_dir: DataDir = None
     device: Device = "auto"
@@ -61,53 +62,49 @@ class Evaluate:
         from npdraw.data import data_folder
         from npdraw.evaluation import report
         from npdraw.evaluation.inception import load_inception
-        from npdraw.evaluation.scores import Evaluation, Request
+        from npdraw.evaluation.request import Request
+        from npdraw.evaluation.scores import Evaluation
         from npdraw.progress import Progress
 
         began = time.monotonic()
         device = inputs.prepare(self.device, self.out)
         metrics = () if self.metrics == "all" else tuple(m.strip() for m in self.metrics.split(","))
         model = store.load_model(self.subject, device) if store.is_model(self.subject) else None
-        data = self._reference(model)
-        subject = self._samples(data) if model is None else model
         request = Request(
             metrics, self.protocol, self.count, self.seed, self.temperature, self._ink(model), self.importance,
             self.images,
         )  # fmt: skip
+        own = model is not None and self.against in (None, model.config.data.source)
+        data = self._reference(model, own)
+        subject = self._samples(data) if model is None else model
         with Progress() as progress:
-            evaluation = Evaluation(
-                subject, data, request,
-                lambda: load_inception(self.inception, self.data_dir, device, progress),
-                data_folder(self.data_dir) / "scores", device, progress,
-            )  # fmt: skip
+            network = partial(load_inception, self.inception, self.data_dir, device, progress)
+            if self.inception is not None:  # a wrong file is told at once, and never a reason to leave scores out
+                network = partial(lambda net: net, network())
+            kept = data_folder(self.data_dir) / "scores"
+            evaluation = Evaluation(subject, data, request, network, kept, device, own, progress)
             scores, notes = evaluation.run()
             pictures = evaluation.pictures()
-            sides = evaluation.sides
-        title = f"{self.subject} against {many(len(sides.reference), 'image')} ({sides.part}) of {data.name}"
-        about: dict[str, Any] = {
-            "subject": self.subject,
-            "samples": len(evaluation.samples),
-            "against": {"set": data.name, "part": sides.part, "images": len(sides.reference),
-                        "sha256": sides.reference.digest()},
-            "real": None if sides.real is None else {"part": sides.real_part, "images": len(sides.real)},
-            "request": asdict(request) | {"metrics": list(metrics)},
-            "network": evaluation.about_network(),
-            **report.facts(device),
-            "seconds": round(time.monotonic() - began, 1),
-        }  # fmt: skip
+        about: dict[str, Any] = {"subject": self.subject, **evaluation.about(), **report.facts(device)}
         if model is not None:
-            about["weights"] = report.file_hash(store.weights_file(self.subject))
-            about["temperature"] = model.config.temperature if self.temperature is None else self.temperature
-        say(f"{title}: {many(len(evaluation.samples), 'sample')}, protocol {self.protocol}")
-        say(report.table(scores))
-        for note in notes:
-            say(note)
-        say_written(*report.write(self.out, title, scores, notes, about, pictures))
+            about["weights"] = store.weights_hash(self.subject)
+        about["seconds"] = round(time.monotonic() - began, 1)
+        against = f"{many(about['against']['count'], 'image')} ({about['against']['part']}) of {data.name}"
+        title = f"{self.subject}, {many(about['samples']['count'], 'sample')} against {against}"
+        if not about["whole_protocol"]:
+            notes.append(
+                f"This is not the whole protocol {self.protocol}: there are fewer samples, or images were cut."
+            )
+        written = report.write(self.out, title, scores, notes, about, pictures)
+        say("\n".join([title, report.table(scores), *notes]))
+        say_written(*written)
 
-    def _reference(self, model: "NPDraw | None") -> "ImageSet":
+    def _reference(self, model: "NPDraw | None", own: bool) -> "ImageSet":
+        """The images to score against. A model whose images have changed may have been trained on what is now held
+        out, where that was chosen among them."""
         from npdraw import inputs
         from npdraw.config import Reading
-        from npdraw.data import is_images
+        from npdraw.data import choose, is_images
 
         if model is None:
             if not is_images(self.subject) or not Path(self.subject).expanduser().exists():
@@ -117,16 +114,27 @@ class Evaluate:
                 )
             if self.against is None:
                 raise InputError(f"{self.subject} holds samples; say with --against which images to score them against")
+            inputs.check_apart(self.out, self.subject)
+            inputs.check_apart(self.out, self.against)
             return inputs.load_shown(self.against, Reading(), self.data_dir)
-        source = self.against or model.config.data.source
-        return inputs.read_set(source, inputs.reading_for(model, source), self.data_dir)
+        c = model.config
+        source = self.against or c.data.source
+        inputs.check_apart(self.out, source)
+        data = inputs.read_set(source, inputs.reading_for(model, source), self.data_dir)
+        checked = own and data.test is None and c.data.digest
+        if checked and choose(data, c.split, c.data.validation).train.digest() != c.data.digest:
+            raise InputError(
+                f"{self.subject} was trained on other images than {source} holds now, so some that would be held out "
+                "may be among them; score against other images with --against"
+            )
+        return data
 
     def _samples(self, data: "ImageSet") -> "Tensor":
         """Samples as they are, with light and dark exchanged where they were in the images to score against."""
+        from npdraw import inputs
         from npdraw.config import Reading
-        from npdraw.data import load
 
-        return load(self.subject, Reading(invert="yes" if data.inverted else "no"), self.data_dir).train
+        return inputs.load_shown(self.subject, Reading(invert="yes" if data.inverted else "no"), self.data_dir).train
 
     def _ink(self, model: "NPDraw | None") -> bool:
         from npdraw import store

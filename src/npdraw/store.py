@@ -4,6 +4,7 @@ Tensors are safetensors, everything else JSON or YAML: nothing that is read here
 under a temporary name, flushed to the disk and renamed, so a reader sees the old file or the new one.
 """
 
+import hashlib
 import json
 import os
 from collections.abc import Iterator
@@ -154,30 +155,33 @@ def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw
     return model.requires_grad_(False).eval().to(device)
 
 
-def _model_folder(source: str | Path) -> Path:
+def _find(source: str | Path) -> Path | None:
+    """The folder with a model: as given, of a run, or of a shipped model by name."""
     path = Path(source)
-    shipped = shipped_models()
-    for folder in (path, path / "model", shipped.get(str(source))):
-        if folder is not None and (folder / SETTINGS).is_file():
-            return folder
-    if (path / "config.yaml").is_file():
-        raise InputError(f"the run in {path} has no model yet; let it train further")
+    places = (path, path / "model", shipped_models().get(str(source)))
+    return next((p for p in places if p is not None and (p / SETTINGS).is_file()), None)
+
+
+def _model_folder(source: str | Path) -> Path:
+    if (folder := _find(source)) is not None:
+        return folder
+    if (Path(source) / "config.yaml").is_file():
+        raise InputError(f"the run in {source} has no model yet; let it train further")
+    shipped = ", ".join(shipped_models())
     raise InputError(
-        f"no model at {source}: give a run directory, a saved model's folder or a shipped model ({', '.join(shipped)})"
+        f"no model at {source}: give a run directory, a saved model's folder or a shipped model ({shipped})"
     )
 
 
 def is_model(source: str | Path) -> bool:
     """Whether a word names a model, or a run that has none yet."""
-    path = Path(source)
-    return any((p / SETTINGS).is_file() for p in (path, path / "model")) or (
-        str(source) in shipped_models() or (path / "config.yaml").is_file()
-    )
+    return _find(source) is not None or (Path(source) / "config.yaml").is_file()
 
 
-def weights_file(source: str | Path) -> Path:
-    """The file with a model's weights."""
-    return _model_folder(source) / WEIGHTS
+def weights_hash(source: str | Path) -> str:
+    """SHA-256 of the file with a model's weights."""
+    with open(_model_folder(source) / WEIGHTS, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def shipped_models() -> dict[str, Path]:

@@ -5,6 +5,7 @@ imported inside `run`, so that help is quick. The verbs that need images alone a
 """
 
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
@@ -92,9 +93,8 @@ class Train:
 
     def run(self) -> None:
         from npdraw import derive, inputs
-        from npdraw.data import is_images
+        from npdraw.evaluation.inception import load_inception
         from npdraw.plan import plan
-        from npdraw.progress import Progress
         from npdraw.training import train
         from npdraw.training.run import Run
         from npdraw.training.stages import settle
@@ -105,9 +105,7 @@ class Train:
                 f"{self.target} needs its images: give --data.source with a set by name, a folder or a file"
             )
         device = inputs.prepare(self.device, out)
-        source = Path(config.data.source).expanduser()
-        if is_images(config.data.source) and out.resolve().is_relative_to(source.resolve()):
-            raise InputError(f"the run in {out} would lie among the images of {source}; choose another --out")
+        inputs.check_apart(out, config.data.source)
         data = derive.images(config.data.source, config.reading, self.data_dir, self.quiet, self.dry_run)
         config = settle(config, data)
         Run.open(out, config, writes=False)
@@ -119,11 +117,7 @@ class Train:
             say("\n".join([*lines, f"run: would be written to {out}"]))
             return
         say("\n".join(lines[:2]), self.quiet)
-        network = None
-        if config.model_stage.score_every:
-            from npdraw.evaluation.inception import load_inception
-
-            network = load_inception(self.inception, self.data_dir, device, Progress(self.quiet))
+        network = partial(load_inception, self.inception, self.data_dir)
         train(config, data, out, device, self.quiet, network)
         drawn_with = f"draw with: npdraw sample {out} --out samples"
         say(f"trained: {out} (pictures in {out / 'pictures'}); {drawn_with}", self.quiet)
@@ -163,7 +157,7 @@ class Sample:
     prefix_steps: int | None = None
     """Take only the first so many steps of the prefix."""
     png: Flag = False
-    """Write every image as seed-00000.png."""
+    """Write every image as images/seed-00000.png, a folder that `evaluate` and `train` can read."""
     npz: Flag = False
     """Write samples.npz: uint8 `images` (N, H, W) or (N, H, W, 3), and `seeds`."""
     json: Flag = False
@@ -207,8 +201,8 @@ class Sample:
         written = [show.save_picture(show.grid(shown), self.out / "grid.png")]
         if self.png:
             for seed, picture in dict(zip(seeds, pixels)).items():
-                show.save_picture(Image.fromarray(picture), self.out / f"seed-{seed:05d}.png")
-            written.append(self.out / "seed-*.png")
+                show.save_picture(Image.fromarray(picture), self.out / "images" / f"seed-{seed:05d}.png")
+            written.append(self.out / "images")
         if self.npz:
             with store.replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:
                 np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))

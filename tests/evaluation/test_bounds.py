@@ -40,17 +40,18 @@ def test_figures_are_means_of_the_models_own(model: NPDraw, images: Tensor, monk
     found = bounds(model, images, 7, 3, QUIET)
     draws = [model.elbo(images, 3 + r * len(images)) for r in range(DRAWS)]
     for name in ("elbo", "reconstruction", "what", "where", "whether"):
-        values = [float(v) for draw in draws for v in getattr(draw, name)]
+        sign = -1 if name in ("elbo", "reconstruction") else 1
+        values = [sign * float(v) for draw in draws for v in getattr(draw, name)]
         assert getattr(found, name).value == pytest.approx(statistics.fmean(values), rel=1e-5)
     weights = model.log_weights(images, 7, 3)
     expected = statistics.fmean(reference.iwae(row) for row in weights.tolist())
-    assert found.weighted.value == pytest.approx(expected, rel=1e-9)
+    assert found.weighted.value == pytest.approx(-expected, rel=1e-9)
     torch.testing.assert_close(model.log_likelihood(images, 7, 3), weights.logsumexp(1) - math.log(7))
 
 
 def test_kl_and_reconstruction_make_up_the_elbo(model: NPDraw, images: Tensor) -> None:
     b = bounds(model, images, 2, 0, QUIET)
-    parts = b.reconstruction.value - b.what.value - b.where.value - b.whether.value
+    parts = b.reconstruction.value + b.what.value + b.where.value + b.whether.value
     assert b.elbo.value == pytest.approx(parts, rel=1e-5)
 
 

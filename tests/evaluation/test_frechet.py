@@ -10,7 +10,7 @@ from torch import Tensor
 import distances_reading as reading
 from npdraw.data import load
 from npdraw.errors import InputError
-from npdraw.evaluation.frechet import Moments, frechet, spread
+from npdraw.evaluation.frechet import Moments, frechet, frechet_with_spread
 
 
 def normal(count: int, dims: int, seed: int) -> Tensor:
@@ -26,6 +26,12 @@ def digits() -> Tensor:
 def known(mean: Tensor, covariance: Tensor, count: int = 1000) -> Moments:
     tensors = {"count": torch.tensor(count), "mean": mean, "scatter": covariance * (count - 1)}
     return Moments.from_tensors(tensors)
+
+
+def spread(features: Tensor, samples: Moments, reference: Moments) -> float:
+    found = frechet_with_spread(samples, reference, features)
+    assert found.value == pytest.approx(frechet(samples, reference), rel=1e-9)
+    return found.spread
 
 
 def distance(a: Tensor, b: Tensor) -> float:
@@ -172,3 +178,11 @@ def test_directions_that_no_image_has_do_not_matter() -> None:
     wider = spread(torch.cat([x, nothing[:50]], 1), Moments.of(torch.cat([x, nothing[:50]], 1)),
                    Moments.of(torch.cat([y, nothing], 1)))  # fmt: skip
     assert wider == pytest.approx(spread(x, Moments.of(x), Moments.of(y)), rel=1e-6)
+
+
+def test_a_root_is_of_what_was_added_last() -> None:
+    a, b = normal(40, 3, seed=0), normal(40, 3, seed=1) * 2
+    moments = Moments.of(a)
+    frechet(Moments.of(b), moments)
+    moments.add(b)
+    assert frechet(Moments.of(b), moments) == pytest.approx(frechet(Moments.of(b), Moments.of(torch.cat([a, b]))))

@@ -78,6 +78,14 @@ def test_a_set_without_held_out_images_says_which_protocol_works() -> None:
     assert sides(image_set(None), PROTOCOLS["standard"], None, False, None).real is None
 
 
+def test_real_images_have_ink_of_their_own_too() -> None:
+    pixels = torch.full((4, 1, 12, 12), 128, dtype=torch.uint8)
+    found = sides(ImageSet("grey", pixels, pixels), SMALL, None, True, None)
+    assert found.real is not None
+    one, other = (next(x.batches(4, torch.device("cpu"))) for x in (found.reference, found.real))
+    assert 0.3 < float((one == other).float().mean()) < 0.7
+
+
 def test_samples_have_ink_of_their_own() -> None:
     """The same image as a sample and as a reference is drawn twice, independently."""
     pixels = torch.full((4, 1, 12, 12), 128, dtype=torch.uint8)

@@ -56,13 +56,15 @@ def test_a_model_is_scored_against_its_own_images(
 ) -> None:
     found = evaluate(home, "model", tmp_path / "out")
     text = capsys.readouterr().out
-    assert found["against"]["part"] == "test" and found["against"]["images"] == 40
+    assert found["against"]["part"] == "test" and found["against"]["count"] == 40
     assert found["weights"] == hashlib.sha256((home / "model" / "model.safetensors").read_bytes()).hexdigest()
     assert found["network"] == {"name": "projection", "digest": "projection-0"}
-    assert (found["samples"], found["request"]["seed"], found["temperature"]) == (40, 0, 1.0)
+    assert (found["samples"]["count"], found["request"]["seed"], found["temperature"]) == (40, 0, 1.0)
     assert {"npdraw", "torch", "python", "device", "seconds"} <= found.keys()
-    assert {"fid_8", "kid", "precision", "nll_elbo", "rfid_parse", "psnr_parse", "perplexity"} <= found["scores"].keys()
-    assert "FID-8" in text and "NLL by IWAE-3" in text and "classifier is left out: it needs classes" in text
+    assert {"fid", "fid_3", "kid", "precision", "nll_elbo", "rfid_parse", "psnr_parse", "perplexity"} <= found[
+        "scores"
+    ].keys()
+    assert "FID " in text and "NLL by IWAE-3" in text and "classifier is left out: it needs classes" in text
     for name in ("samples.png", "stages.png", "neighbours.png"):
         with Image.open(tmp_path / "out" / name) as picture:
             assert picture.width > 100
@@ -99,13 +101,13 @@ def test_binarise_is_the_models_own_or_as_asked(home: Path, tmp_path: Path) -> N
         (["nothing"], "nothing is no model and holds no samples; give a run"),
         (["nothing.npz", "--against", "digits"], "nothing.npz is no model and holds no samples"),
         (["{home}/pngs"], "say with --against which images"),
-        (["{home}/pngs", "--against", "digits"], "samples are 12 x 12 grey, the images of digits are 28 x 28 grey"),
-        (["{home}/model", "--against", "digits"], "the model draws 12 x 12 grey, the images of digits"),
+        (["{home}/pngs", "--against", "digits"], "samples are 12x12 grey, the images of digits are 28x28 grey"),
+        (["{home}/model", "--against", "digits"], "the model draws 12x12 grey, the images of digits"),
         (["{home}/model", "--metrics", "fid,fads"], "there is no metric fads; choose among fid, kid, prdc"),
-        (["{home}/model", "--metrics", "fid", "--count", "3"], "fid needs more than 3 images on either side"),
+        (["{home}/model", "--metrics", "fid", "--count", "3"], "fid needs at least 4 images on either side"),
         (["{home}/pngs", "--against", "{home}/strokes.npz", "--metrics", "nll"], "nll needs a model"),
         (["{home}/model", "--seed", "-1"], "a seed must be an integer"),
-        (["{home}/model", "--count", "0"], "--count must be at least 1"),
+        (["{home}/model", "--count", "0"], "--count must be from 1"),
         (["{home}/model", "--out", "{home}/strokes.npz"], "is a file; choose a folder for --out"),
         (["{home}/model", "--protocol", "mine"], "paper"),
         (["{home}/floats.npz", "--against", "{home}/strokes.npz"], "store the pixels as uint8"),

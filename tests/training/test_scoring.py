@@ -41,7 +41,7 @@ DATA = ImageSet("strokes", tiny.strokes(220), tiny.strokes(30, seed=1))
 
 
 def train(folder: Path, config: Config, network: Projection | None = None) -> NPDraw:
-    return stages.train(config, DATA, folder, quiet=True, network=network or Projection())
+    return stages.train(config, DATA, folder, quiet=True, network=lambda **given: network or Projection())
 
 
 def values(folder: Path, name: str = "validation_fid") -> dict[int, float]:
@@ -59,7 +59,7 @@ def untrained() -> NPDraw:
 @pytest.mark.parametrize(("images", "name"), [(9, "fid"), (20, "fid"), (8, "fid_3"), (4, "fid_3")])
 def test_the_largest_space_that_the_images_fill(images: int, name: str) -> None:
     validation = choose(DATA, scored().split, 20).validation
-    score = SampleScore(Projection(), validation, scored(images=images), CPU)
+    score = SampleScore(Projection(), validation, validation.index, scored(images=images), CPU)
     assert (score.name, score.count) == (name, images)
     model = untrained()
     space = "8" if name == "fid" else "3"
@@ -80,7 +80,7 @@ def test_too_few_for_any_covariance_are_scored_by_kid() -> None:
             return {"8": super().__call__(images)["8"]}
 
     validation = choose(DATA, scored().split, 20).validation
-    score = SampleScore(Wide(), validation, scored(images=8), CPU)
+    score = SampleScore(Wide(), validation, validation.index, scored(images=8), CPU)
     assert score.name == "kid"
     model = untrained()
     pixels = (model.sample(8).images * 255 + 0.5).floor() / 255
@@ -177,9 +177,9 @@ def test_scores_see_validation_images_and_no_test_image(tmp_path: Path) -> None:
     pixels = DATA.train.clone()
     pixels[validation] = 255 - pixels[validation]
     others = ImageSet("strokes", DATA.train, 255 - tiny.strokes(30, seed=1))
-    stages.train(config, others, tmp_path / "two", quiet=True, network=Projection())
+    stages.train(config, others, tmp_path / "two", quiet=True, network=lambda **given: Projection())
     changed = ImageSet("strokes", pixels, DATA.test)
-    stages.train(config, changed, tmp_path / "three", quiet=True, network=Projection())
+    stages.train(config, changed, tmp_path / "three", quiet=True, network=lambda **given: Projection())
     assert values(tmp_path / "one") == values(tmp_path / "two") != values(tmp_path / "three")
 
 

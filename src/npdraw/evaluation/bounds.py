@@ -1,4 +1,4 @@
-"""Likelihood: the ELBO and the importance-weighted bound on test images, each with its Monte Carlo error.
+"""Likelihood: bounds on -log p of held-out images, by ELBO and by importance weighting, with their Monte Carlo errors.
 
 Two errors are told apart. `error` is how far the figure would move with other draws of the latent drawings on the same
 images; `images` how far it would move with other images (the standard error of a mean).
@@ -27,14 +27,14 @@ class Mean(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """ELBO and its parts, and the importance-weighted bound."""
+    """Minus ELBO, minus the importance-weighted bound, and what the first is the sum of."""
 
     elbo: Mean
+    weighted: Mean
     reconstruction: Mean
     what: Mean
     where: Mean
     whether: Mean
-    weighted: Mean
 
 
 def bounds(model: NPDraw, images: Tensor, samples: int, seed: int, progress: Progress) -> Bounds:
@@ -49,8 +49,9 @@ def bounds(model: NPDraw, images: Tensor, samples: int, seed: int, progress: Pro
         parts.append(wide(torch.stack(draws, dim=2)).cpu())
         weights.append(model.log_weights(x, samples, seed + i * samples).cpu())
         progress.step(count=len(x))
-    elbo, reconstruction, what, where, whether = (_mean(x.mean(1), x.var(1) / DRAWS) for x in torch.cat(parts, dim=1))
-    return Bounds(elbo, reconstruction, what, where, whether, _weighted(torch.cat(weights)))
+    signs = torch.tensor([-1, -1, 1, 1, 1])[:, None, None]  # costs, all of them: in nats, less is better
+    elbo, *rest = (_mean(x.mean(1), x.var(1) / DRAWS) for x in signs * torch.cat(parts, dim=1))
+    return Bounds(elbo, _weighted(torch.cat(weights)), *rest)
 
 
 def _mean(values: Tensor, variances: Tensor) -> Mean:
@@ -67,4 +68,4 @@ def _weighted(log_weights: Tensor) -> Mean:
     variances = ((share - 1 / k) ** 2).sum(1) * k / max(1, k - 1)
     if k == 1:
         variances = torch.full_like(variances, math.nan)
-    return _mean(log_weights.logsumexp(1) - math.log(k), variances)
+    return _mean(math.log(k) - log_weights.logsumexp(1), variances)

@@ -24,6 +24,7 @@ from npdraw.data.images import Subset, binarise, many
 from npdraw.data.prepared import digest
 from npdraw.data.splits import shuffled
 from npdraw.errors import InputError
+from npdraw.evaluation.features import Pictures
 from npdraw.progress import Progress
 from npdraw.store import read_tensors, write_tensors
 
@@ -129,7 +130,7 @@ def load_classifier(
 ) -> Classifier:
     """The classifier of these images, trained once: kept in `folder`, found by what it was trained on."""
     classes = _check(images, labels)
-    words = digest(VERSION, images.digest(), labels.tolist(), ink)
+    words = digest(VERSION, Pictures(images, images.index, ink).digest, labels.tolist())
     path = folder / f"classifier-{words[:16]}.safetensors"
     try:
         folder.mkdir(parents=True, exist_ok=True)

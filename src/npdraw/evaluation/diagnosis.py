@@ -9,10 +9,21 @@ from torch import Tensor
 
 from npdraw import show
 from npdraw.drawing import Drawing
-from npdraw.model import NPDraw, Sample
+from npdraw.evaluation.features import Pictures
+from npdraw.model import NPDraw
 from npdraw.noise import wide
 
 SHOWN = 10  # images and samples in the picture
+
+
+class Seen:
+    """Held-out images that a model is measured on, and what it makes of them."""
+
+    def __init__(self, model: NPDraw, pictures: Pictures, which: Tensor):
+        binary = model.config.data.binarise != "none"
+        self.grey = pictures.grey(which, model.device)  # (n,C,H,W)
+        self.seen = pictures.inked(which, model.device) if binary else self.grey  # as the posterior sees them
+        self.parses, self.posterior = model.parse(self.grey), model.encode(self.seen)
 
 
 class Use(NamedTuple):
@@ -29,23 +40,23 @@ def use(drawing: Drawing, parts: int) -> Use:
     counts = drawing.what[drawing.whether].bincount(minlength=parts)
     shares = wide(counts) / counts.sum().clamp_min(1)
     entropy = -float(torch.special.xlogy(shares, shares).sum())
-    drawn = wide(drawing.whether).sum(1).mean()
-    return Use(math.exp(entropy), int((counts == 0).sum()), float(drawn), 1 - float(drawn) / drawing.steps)
+    drawn = float(wide(drawing.whether).sum(1).mean())
+    return Use(math.exp(entropy), int((counts == 0).sum()), drawn, 1 - drawn / drawing.steps)
 
 
-def picture(model: NPDraw, images: Tensor, seen: Tensor, sample: Sample) -> Image.Image:
-    """Images (n,C,H,W), and as the model sees them, with their parse and posterior as canvas and decoded, then samples.
+def picture(model: NPDraw, images: Tensor, parses: Drawing, posterior: Drawing, samples: Drawing) -> Image.Image:
+    """Images (n,C,H,W) with their parse and posterior as canvas and decoded, then samples.
 
     Row by row it shows what is lost: by the parts (parse), by the posterior, by the decoder, by the prior.
     """
-    parses, drawn = model.parse(images), model.encode(seen)
     rows = {
         "image": images,
         "parse": model.render(parses),
         "parse, decoded": model.decode(parses),
-        "posterior": model.render(drawn),
-        "reconstruction": model.decode(drawn),
-        "sampled canvas": sample.canvases[: len(images)],
-        "sample": sample.images[: len(images)],
+        "posterior": model.render(posterior),
+        "reconstruction": model.decode(posterior),
+        "sampled canvas": model.render(samples),
+        "sample": model.decode(samples),
     }
-    return show.pairs({name: model.as_given(x) for name, x in rows.items()})
+    count = min(map(len, rows.values()))
+    return show.pairs({name: model.as_given(x[:count]) for name, x in rows.items()})

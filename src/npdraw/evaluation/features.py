@@ -5,7 +5,7 @@ Choices:
 - Images are bytes when they are scored, samples too, so that a model and the PNGs it wrote have the same score. Where a
   protocol binarises, every pixel is drawn once, by the image's place in its set (`Pictures.seeds`).
 - Moments are gathered batch by batch: 50,000 images need no more memory than 5,000. Distances that need features
-  themselves (KID, precision and recall) see the first `KEPT`.
+  themselves (KID, precision and recall) see `KEPT` of them, by a fixed shuffle: sets may be sorted by class.
 - What does not change from one model to the next (references, floors) is kept on disk under a hash of all pixels and of
   the network's weights, so no other image, ink or network can ever be taken for it.
 """
@@ -13,6 +13,7 @@ Choices:
 import hashlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Protocol
 
@@ -22,12 +23,13 @@ from torch import Tensor
 from npdraw import store
 from npdraw.canvas import Stack, to_unit
 from npdraw.data import binarise
+from npdraw.data.splits import shuffled
 from npdraw.errors import InputError
 from npdraw.evaluation.frechet import Moments
 from npdraw.progress import Progress
 
-KEPT = 10_000  # images whose features are kept
-VERSION = 1  # of how images become features; what was kept by another is made again
+KEPT = 10_000  # images whose features are kept, at most
+VERSION = 2  # of how images become features; what was kept by another is made again
 
 
 class Extractor(Protocol):
@@ -46,6 +48,11 @@ class Extractor(Protocol):
 
     def __call__(self, images: Tensor) -> dict[str, Tensor]:
         """(B,C,H,W) in [0, 1] -> by space (B,D)"""
+
+
+def filled(network: Extractor, count: int) -> list[str]:
+    """The feature spaces that so many images fill, the largest first: a covariance has no more rank than images."""
+    return [space for space, dims in network.spaces.items() if dims < count]
 
 
 class Pictures:
@@ -72,6 +79,7 @@ class Pictures:
         for i in range(0, len(self), size):
             yield (self.inked if self.ink else self.grey)(slice(i, i + size), device)
 
+    @cached_property
     def digest(self) -> str:
         """A hash of every pixel, and of how they are drawn."""
         content = hashlib.sha256(repr((tuple(self.pixels.shape), self.ink)).encode())
@@ -88,7 +96,7 @@ class Described:
 
     count: int
     moments: dict[str, Moments]  # by space
-    kept: dict[str, Tensor]  # by space: features of the first images, (n,D) float32, where they were computed
+    kept: dict[str, Tensor]  # by space: features of some images, (n,D) float32, where they were computed
 
 
 @torch.no_grad()
@@ -99,15 +107,16 @@ def describe(
     device = torch.device(device)
     size = 32 if device.type == "cpu" else 256
     moments = {space: Moments(dims, device) for space, dims in network.spaces.items()}
-    keep = min(keep, len(pictures))
-    kept = {space: torch.empty(keep, dims, device=device) for space, dims in network.spaces.items()}
+    chosen = shuffled(len(pictures), 0)[:keep].sort().values
+    kept = {space: torch.empty(len(chosen), dims, device=device) for space, dims in network.spaces.items()}
     done = 0
     progress.start(title, len(pictures))
     for images in pictures.batches(size, device):
+        first, last = torch.searchsorted(chosen, torch.tensor([done, done + len(images)])).tolist()
+        here = (chosen[first:last] - done).to(device)
         for space, features in network(images).items():
             moments[space].add(features)
-            if done < keep:
-                kept[space][done : done + len(images)] = features[: keep - done]
+            kept[space][first:last] = features[here]
         done += len(images)
         progress.step(count=len(images))
     return Described(done, moments, kept)
@@ -117,7 +126,7 @@ def described(
     network: Extractor, pictures: Pictures, folder: Path, device: str | torch.device, progress: Progress, title: str
 ) -> Described:
     """The same, from the folder where it was kept before."""
-    words = repr((VERSION, network.digest, dict(network.spaces), pictures.digest()))
+    words = repr((VERSION, network.digest, dict(network.spaces), pictures.digest))
     path = folder / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.safetensors"
     if path.is_file():
         try:

@@ -3,7 +3,7 @@
 Choices:
 - Mean and scatter are gathered in float64 by Chan's update around each batch's own mean, so that nothing cancels
   however far the features lie from 0.
-- tr((A B)^1/2) is taken as the trace of (A^1/2 B A^1/2)^1/2, which is symmetric: its eigenvalues are real, and
+- tr((A B)^1/2) is taken as the trace of (B^1/2 A B^1/2)^1/2, which is symmetric: its eigenvalues are real, and
   covariances of less than full rank need no correction. Eigenvalues that rounding made negative are 0.
 - No distance where there are too few images for a covariance of full rank: it would be a number, but mostly bias.
 - How far a distance would move with other samples is told by its derivative: what each sample adds to it to first
@@ -13,6 +13,7 @@ Choices:
 """
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,6 +31,7 @@ class Moments:
         self.count = 0
         self.mean = wide(torch.zeros(dims, device=device))
         self.scatter = wide(torch.zeros(dims, dims, device=device))
+        self._root: Tensor | None = None
 
     @classmethod
     def of(cls, features: Tensor) -> "Moments":
@@ -44,8 +46,8 @@ class Moments:
         """What `tensors` gave, on a device."""
         moments = cls(len(tensors["mean"]), device)
         moments.count = int(tensors["count"])
-        moments.mean = tensors["mean"].to(moments.mean)
-        moments.scatter = tensors["scatter"].to(moments.scatter)
+        moments.mean.copy_(tensors["mean"])
+        moments.scatter.copy_(tensors["scatter"])
         return moments
 
     def tensors(self) -> dict[str, Tensor]:
@@ -61,40 +63,65 @@ class Moments:
         x = wide(features).to(self.mean.device)
         mean, total = x.mean(0), self.count + len(x)
         x, step = x - mean, mean - self.mean
-        self.scatter = self.scatter + x.T @ x + step.outer(step) * (self.count * len(x) / total)
-        self.mean = self.mean + step * (len(x) / total)
-        self.count = total
+        self.scatter.addmm_(x.T, x).addr_(step, step, alpha=self.count * len(x) / total)
+        self.mean += step * (len(x) / total)
+        self.count, self._root = total, None
 
     @property
     def covariance(self) -> Tensor:
         """(D,D), unbiased."""
         return self.scatter / (self.count - 1)
 
+    @property
+    def root(self) -> Tensor:
+        """The covariance's symmetric square root, (D,D); computed once, since many sets meet one reference."""
+        if self._root is None:
+            values, vectors = torch.linalg.eigh(self.covariance)
+            self._root = (vectors * values.clamp_min(0).sqrt()) @ vectors.T
+        return self._root
 
-def frechet(a: Moments, b: Moments) -> float:
-    """|mu_a - mu_b|^2 + tr(A) + tr(B) - 2 tr((A^1/2 B A^1/2)^1/2), computed where a lies."""
-    _check(a, b)
-    return _distance(a, _root(a.covariance), Moments.from_tensors(b.tensors(), a.mean.device))
+
+class Distance(NamedTuple):
+    """A distance, and one standard deviation of it over other samples in the same number."""
+
+    value: float
+    spread: float
 
 
-def spread(features: Tensor, samples: Moments, reference: Moments) -> float:
-    """How far `frechet(samples, reference)` would move with other samples in the same number: one standard deviation.
+def frechet(samples: Moments, reference: Moments) -> float:
+    """|m - m_r|^2 + tr(A) + tr(B) - 2 tr((R A R)^1/2), where R is the root of the reference's covariance B."""
+    return _distance(samples, reference, torch.linalg.eigvalsh(_product(samples, reference)))
+
+
+def frechet_with_spread(samples: Moments, reference: Moments, features: Tensor) -> Distance:
+    """The same, and how far it would move with other samples in the same number.
 
     features (N,D): the samples', or those of some of them. A sample at c from the mean m adds
-    2 c.(m - m_r) + c.c - c.T c to the distance, where T = R (R A R)^-1/2 R transports A to the reference, R R.
+    2 c.(m - m_r) + c.c - c.T c to the distance, where T = R (R A R)^-1/2 R transports A to the reference.
     """
-    _check(samples, reference)
-    device = samples.mean.device
-    reference = Moments.from_tensors(reference.tensors(), device)
-    root = _root(reference.covariance)
-    values, vectors = torch.linalg.eigh(root @ samples.covariance @ root)
+    values, vectors = torch.linalg.eigh(_product(samples, reference))
     seen = values > values[-1] * len(values) * torch.finfo(values.dtype).eps  # what neither has is transported nowhere
-    half = (vectors[:, seen] / values[seen] ** 0.25).T @ root  # T = half.T half
+    half = (vectors[:, seen] / values[seen] ** 0.25).T @ reference.root  # T = half.T half
+    gap = samples.mean - reference.mean
     added = []
     for some in features.split(CHUNK):
-        c = wide(some).to(device) - samples.mean
-        added.append(2 * c @ (samples.mean - reference.mean) + c.square().sum(1) - (c @ half.T).square().sum(1))
-    return float(torch.cat(added).std() / samples.count**0.5)
+        c = wide(some).to(gap.device) - samples.mean
+        added.append(2 * c @ gap + c.square().sum(1) - (c @ half.T).square().sum(1))
+    return Distance(_distance(samples, reference, values), float(torch.cat(added).std() / samples.count**0.5))
+
+
+def _product(samples: Moments, reference: Moments) -> Tensor:
+    """R A R, symmetric, (D,D)."""
+    _check(samples, reference)
+    product = reference.root @ samples.covariance @ reference.root
+    return (product + product.T) / 2
+
+
+def _distance(samples: Moments, reference: Moments, values: Tensor) -> float:
+    """With the eigenvalues (D,) of R A R; never below 0, where rounding could put equal sets."""
+    gap = (samples.mean - reference.mean).square().sum()
+    traces = samples.covariance.trace() + reference.covariance.trace()
+    return max(0.0, float(gap + traces - 2 * values.clamp_min(0).sqrt().sum()))
 
 
 def _check(a: Moments, b: Moments) -> None:
@@ -102,19 +129,5 @@ def _check(a: Moments, b: Moments) -> None:
     if min(a.count, b.count) <= dims:
         raise InputError(
             f"a Fréchet distance in {dims:,} dimensions needs more than {dims:,} images on either side; there are "
-            f"{a.count:,} and {b.count:,}: give more images, or use the 768-dimensional features or KID"
+            f"{a.count:,} and {b.count:,}: give more images, or use KID"
         )
-
-
-def _root(covariance: Tensor) -> Tensor:
-    """The symmetric square root, (D,D)."""
-    values, vectors = torch.linalg.eigh(covariance)
-    return (vectors * values.clamp_min(0).sqrt()) @ vectors.T
-
-
-def _distance(a: Moments, root: Tensor, b: Moments) -> float:
-    """With the root of a's covariance at hand; never below 0, where rounding could put equal sets."""
-    product = root @ b.covariance @ root
-    cross = torch.linalg.eigvalsh((product + product.T) / 2).clamp_min(0).sqrt().sum()
-    gap = (a.mean - b.mean).square().sum()
-    return max(0.0, float(gap + a.covariance.trace() + b.covariance.trace() - 2 * cross))

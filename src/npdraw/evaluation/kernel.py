@@ -19,6 +19,7 @@ from torch import Tensor
 from npdraw.errors import InputError
 from npdraw.noise import seed_list, uniform, wide
 
+FEWEST = 4  # images on either side: two subsets of two
 _STREAM = 1001  # the first of those that choose subsets, two a subset
 
 
@@ -32,9 +33,10 @@ class Kid(NamedTuple):
 def kernel_distance(a: Tensor, b: Tensor, subsets: int = 100, size: int = 1000, seed: int = 0) -> Kid:
     """The distance between features (N,D) and (M,D), computed where a lies: the same for the same seed."""
     fewer = min(len(a), len(b))
-    if fewer < 4:
+    if fewer < FEWEST:
         raise InputError(
-            f"a kernel distance needs at least 4 images on either side; there are {len(a)} and {len(b)}: give more"
+            f"a kernel distance needs at least {FEWEST} images on either side; there are {len(a)} and {len(b)}: "
+            "give more"
         )
     size = min(size, fewer // 2)
     root = torch.tensor(seed_list(1, seed))

@@ -22,6 +22,7 @@ from npdraw.errors import InputError
 from npdraw.noise import wide
 
 CHUNK, NUMBERS = 2048, 2**22  # points at a time, and numbers in them: bounds the memory
+NEIGHBOURS = 5  # that a ball reaches, as in Naeem et al.
 ROUNDING = 1e-12  # of a product in float64, as a share of the squared norms that go in
 
 
@@ -34,7 +35,7 @@ class Prdc(NamedTuple):
     coverage: float  # of real images with a sample inside their ball
 
 
-def prdc(real: Tensor, fake: Tensor, k: int = 5) -> Prdc:
+def prdc(real: Tensor, fake: Tensor, k: int = NEIGHBOURS) -> Prdc:
     """The four scores of features (N,D) of real images and (M,D) of samples, computed where the real ones lie."""
     if min(len(real), len(fake)) <= k:
         raise InputError(

@@ -25,7 +25,7 @@ from npdraw.model import NPDraw
 from npdraw.progress import Progress
 
 CHUNK = 1024  # samples at a time
-SAMPLES_INK = 1 << 40  # keeps the ink of samples apart from that of images
+REAL_INK, SAMPLES_INK = 1 << 39, 1 << 40  # keep the ink of what is scored apart from that of the reference
 
 
 class Protocol(NamedTuple):
@@ -71,8 +71,8 @@ def sides(data: ImageSet, protocol: Protocol, count: int | None, ink: bool, conf
     assert reference is not None
     return Sides(
         names[0],
-        _pictures(_some(reference, min(protocol.most, count or protocol.most)), ink),
-        None if real is None else _pictures(_some(real, min(protocol.real, count or protocol.real)), ink),
+        _pictures(_some(reference, min(protocol.most, count or protocol.most)), ink, 0),
+        None if real is None else _pictures(_some(real, min(protocol.real, count or protocol.real)), ink, REAL_INK),
         names[1],
     )
 
@@ -84,9 +84,9 @@ def _some(images: Subset, most: int) -> Subset:
     return Subset(images.images, images.index[shuffled(len(images), 0)[:most].sort().values])
 
 
-def _pictures(images: Subset, ink: bool) -> Pictures:
+def _pictures(images: Subset, ink: bool, apart: int) -> Pictures:
     """An image's ink is a function of its number in its part of the set, as in training."""
-    return Pictures(images, images.index, ink)
+    return Pictures(images, images.index + apart, ink)
 
 
 def sampled(pixels: Tensor, ink: bool) -> Pictures:

@@ -1,8 +1,8 @@
 """Scores as people read them: a table in the terminal, a page with the pictures; and as JSON, to be repeated."""
 
-import hashlib
 import html
 import json
+import math
 import platform
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -13,7 +13,7 @@ import torch
 from PIL import Image
 
 from npdraw import __version__, show, store
-from npdraw.evaluation.scores import Score, figure
+from npdraw.evaluation.score import Score, figure
 
 CAPTIONS = {
     "samples": "Samples, the first seeds in order, none left out",
@@ -57,22 +57,34 @@ def facts(device: str) -> dict[str, Any]:
     }
 
 
-def file_hash(path: Path) -> str:
-    with open(path, "rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def write(
     folder: Path, title: str, scores: Sequence[Score], notes: Sequence[str], about: Mapping[str, Any],
     pictures: Mapping[str, Image.Image],
 ) -> list[Path]:  # fmt: skip
     """scores.json, report.html and the pictures, into a folder."""
     found = {s.key: {k: v for k, v in asdict(s).items() if k != "key" and v not in (None, "")} for s in scores}
-    text = json.dumps({"scores": found, "notes": list(notes), **about}, indent=2, ensure_ascii=False)
     written = [folder / "scores.json", folder / "report.html"]
-    store.write_text(written[0], text + "\n")
+    store.write_text(written[0], _json({"scores": found, "notes": list(notes), **about}) + "\n")
     store.write_text(written[1], page(title, scores, notes, about, pictures))
     return written + [show.save_picture(image, folder / f"{name}.png") for name, image in pictures.items()]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(_plain(value), indent=2, allow_nan=False)
+
+
+def _plain(value: Any) -> Any:
+    """Numbers that JSON does not know, NaN and infinity, as null."""
+    if isinstance(value, Mapping):
+        return {k: _plain(v) for k, v in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(v) for v in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _escape(text: str) -> str:
+    """For HTML; names of files that are no text as what their bytes are."""
+    return html.escape(text.encode("utf-8", "backslashreplace").decode())
 
 
 def page(
@@ -80,7 +92,7 @@ def page(
     pictures: Mapping[str, Image.Image],
 ) -> str:  # fmt: skip
     """One HTML file that needs no other."""
-    e = html.escape
+    e = _escape
     kinds = ("", "n", "n", "s")
     head = "".join(f'<th class="{kind}">{e(word)}</th>' for word, kind in zip(HEAD, kinds))
     rows = "\n".join(
@@ -92,7 +104,7 @@ def page(
         f'<h2>{e(CAPTIONS[name])}</h2>\n<img alt="{e(CAPTIONS[name])}" src="{show.png_data_uri(image)}">'
         for name, image in pictures.items()
     )
-    details = e(json.dumps(dict(about), indent=2, ensure_ascii=False))
+    details = e(_json(about))
     return (
         f'<!doctype html>\n<html lang="en"><head><meta charset="utf-8"><title>{e(title)}</title>'
         f'<meta name="viewport" content="width=device-width"><style>{STYLE}</style></head><body>\n'

@@ -14,7 +14,7 @@ import contextlib
 import logging
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -34,6 +34,7 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.evaluation.features import Extractor
 from npdraw.evaluation.inception import load_inception
+from npdraw.evaluation.kernel import FEWEST
 from npdraw.model import CHUNK, Loss, NPDraw
 from npdraw.noise import wide
 from npdraw.parsing import parse
@@ -41,7 +42,7 @@ from npdraw.prior import Prior
 from npdraw.progress import Progress
 from npdraw.training.loop import Stage, enough_memory, fit, order
 from npdraw.training.run import Run
-from npdraw.training.scoring import FEWEST, SampleScore
+from npdraw.training.scoring import SampleScore
 
 CALIBRATION = 4_000  # images that BatchNorm's statistics are estimated on
 SHOWN = 64  # samples in the picture
@@ -129,11 +130,11 @@ def train(
     folder: str | Path,
     device: str = "cpu",
     quiet: bool = False,
-    network: Extractor | None = None,
+    network: Callable[..., Extractor] = load_inception,
 ) -> NPDraw:
     """Train a model on a data set in a run directory, or go on with the run that the directory holds.
 
-    `network` is what samples are scored with where the config asks for scores: Inception by default.
+    `network(device=, progress=)` loads what samples are scored with, where the config asks for scores.
     """
     config = settle(config, data)
     fabric = make_fabric(config, device)
@@ -141,8 +142,7 @@ def train(
     run = Run.open(folder, config, writes=fabric.is_global_zero)
     parts = choose(data, config.split, config.data.validation)
     with Progress(quiet) as progress:
-        if config.model_stage.score_every and network is None:
-            network = load_inception(device=device, progress=progress)
+        scorer = network(device=fabric.device, progress=progress) if config.model_stage.score_every else None
         grid = Grid(*config.canvas_size, config.bank.part_size)
         if run.has_bank:
             bank = run.bank()
@@ -164,9 +164,8 @@ def train(
         else:
             own = {k.removeprefix("weights.model."): v for k, v in tensors.items() if k.startswith("weights.model.")}
             model.load_state_dict(own)
-        fit_model(fabric, run, model, training, validation, progress, network)
+        fit_model(fabric, run, model, training, validation, progress, scorer)
         with enough_memory(fabric.device, "the model's sizes"):
-            calibrate(model, training)
             scores = finish(run, model, validation)
             run.log("done", 0, scores)
             progress.say(f"model: validation ELBO {scores['validation_elbo']:.1f} nats an image")
@@ -259,12 +258,12 @@ def fit_model(
     training: Images,
     validation: Images,
     progress: Progress,
-    network: Extractor | None = None,
+    network: Extractor | None,
 ) -> None:
-    """Stage two; leaves the model with the weights of its best score, where it is scored."""
+    """Stage two; leaves the model calibrated, with the weights of its best score where it is scored."""
     config, s, device = run.config, run.config.model_stage, fabric.device
     model.prior.requires_grad_(s.joint)
-    score = SampleScore(network, validation.pixels, config, device) if s.score_every and network is not None else None
+    score = SampleScore(network, validation.pixels, validation.seeds, config, device) if network else None
     extra: dict[str, Tensor] = {}
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
@@ -288,7 +287,7 @@ def fit_model(
         found: dict[str, float] = {"epoch": epoch + 1}
         calibrate(model, training)
         if score is not None and scored:
-            value = found[f"validation_{score.name}"] = score(model.eval())
+            value = found[f"validation_{score.name}"] = score(model)
             if "best" not in extra or value < extra["best"]:
                 extra["best"], extra["epoch"] = torch.tensor(value, dtype=torch.float64), torch.tensor(epoch + 1)
                 extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in model.state_dict().items()})
@@ -299,7 +298,10 @@ def fit_model(
         "model", ModelObjective(model), *settings, batch_of, after_epoch, lambda: False, extra, "model-stage.batch"
     )
     fit(fabric, run, stage, len(training.pixels), progress)
-    if score is not None and extra:
+    if score is None or not extra:
+        with enough_memory(device, "the model's sizes"):
+            calibrate(model, training)
+    else:
         model.load_state_dict({k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")})
         found = f"{score.name.replace('_', '-').upper()} of {score.count:,} samples {float(extra['best']):.4g}"
         progress.say(f"model: best {found}, against as many validation images, after epoch {int(extra['epoch'])}")
