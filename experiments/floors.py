@@ -14,7 +14,7 @@ from typing import Any
 
 from npdraw.data import load
 from npdraw.evaluation.features import Pictures, describe
-from npdraw.evaluation.frechet import frechet, spread
+from npdraw.evaluation.frechet import frechet_with_spread
 from npdraw.evaluation.inception import Inception, load_inception
 from npdraw.evaluation.protocol import PROTOCOLS, sides
 from npdraw.evaluation.report import facts
@@ -27,8 +27,8 @@ def floor(net: Inception, real: Pictures, reference: Pictures, device: str) -> d
     a, b = (describe(net, x, device, Progress(), "images through the network") for x in (real, reference))
     found: dict[str, Any] = {"images": [a.count, b.count]}
     for space in net.spaces:
-        found[f"fid_{space}"] = frechet(a.moments[space], b.moments[space])
-        found[f"spread_{space}"] = spread(a.kept[space], a.moments[space], b.moments[space])
+        value, spread = frechet_with_spread(a.moments[space], b.moments[space], a.kept[space])
+        found |= {f"fid_{space}": value, f"spread_{space}": spread}
     return found | {"seconds": round(time.perf_counter() - began, 1)}
 
 
