@@ -90,7 +90,9 @@ class Evaluate:
             about["weights"] = store.weights_hash(self.subject)
         about["seconds"] = round(time.monotonic() - began, 1)
         against = f"{many(about['against']['count'], 'image')} ({about['against']['part']}) of {data.name}"
-        title = f"{self.subject}, {many(about['samples']['count'], 'sample')} against {against}"
+        count = about["samples"]["count"]
+        drawn = f" (seeds {self.seed}-{self.seed + count - 1}, temperature {about['temperature']:g})" if model else ""
+        title = f"{self.subject}: {many(count, 'sample')}{drawn} against {against}"
         if not about["whole_protocol"]:
             notes.append(
                 f"This is not the whole protocol {self.protocol}: there are fewer samples, or images were cut."

@@ -16,7 +16,7 @@ from npdraw import __version__, show, store
 from npdraw.evaluation.score import Score, figure
 
 CAPTIONS = {
-    "samples": "Samples, the first seeds in order, none left out",
+    "samples": "The first samples in order, none left out",
     "stages": "Where the error lies: row by row from images to samples",
     "neighbours": "The samples that lie closest to training images, and those images",
 }
@@ -25,7 +25,7 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
        color: #dedfe4; background: #18191c; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .6rem; text-align: left; }
-tr { border-bottom: 1px solid #48546a; } .n { text-align: right; white-space: pre; } .s { color: #9aa3b2; }
+tr { border-bottom: 1px solid #48546a; } .l { white-space: pre-wrap; } .n { text-align: right; white-space: pre; } .s { color: #9aa3b2; }
 img { max-width: 100%; image-rendering: pixelated; } pre { overflow-x: auto; font-size: .8rem; color: #9aa3b2; }
 """
 
@@ -93,7 +93,7 @@ def page(
 ) -> str:  # fmt: skip
     """One HTML file that needs no other."""
     e = _escape
-    kinds = ("", "n", "n", "s")
+    kinds = ("l", "n", "n", "s")
     head = "".join(f'<th class="{kind}">{e(word)}</th>' for word, kind in zip(HEAD, kinds))
     rows = "\n".join(
         "<tr>" + "".join(f'<td class="{kind}">{e(word)}</td>' for word, kind in zip(cells(s), kinds)) + "</tr>"
