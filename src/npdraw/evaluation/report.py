@@ -25,7 +25,8 @@ body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto
        color: #dedfe4; background: #18191c; }
 h1 { font-size: 1.4rem; } h2 { font-size: 1.1rem; margin-top: 2rem; }
 table { border-collapse: collapse; width: 100%; } td, th { padding: .25rem .6rem; text-align: left; }
-tr { border-bottom: 1px solid #48546a; } .l { white-space: pre-wrap; } .n { text-align: right; white-space: pre; } .s { color: #9aa3b2; }
+tr { border-bottom: 1px solid #48546a; } .l { white-space: pre-wrap; } .s { color: #9aa3b2; }
+.n { text-align: right; white-space: pre; }
 img { max-width: 100%; image-rendering: pixelated; } pre { overflow-x: auto; font-size: .8rem; color: #9aa3b2; }
 """
 
