@@ -261,3 +261,15 @@ def test_inverted_sets_are_shown_as_they_came(data: ImageSet, tmp_path: Path) ->
         np.asarray(evaluation(samples, d, tmp_path, request).pictures()["samples"]) for d in (data, inverted)
     )
     assert plain.mean() < 128 < flipped.mean()
+
+
+def test_estimates_are_told(data: ImageSet, tmp_path: Path) -> None:
+    class Estimated(Projection):
+        estimated = True
+
+    request = replace(SMALL, metrics=("fid", "kid"))
+    scores, notes = Evaluation(tiny.strokes(70, seed=3), data, request, Estimated, tmp_path).run()
+    labels = {s.key: s.label for s in scores}
+    assert labels == {"fid": "FID (estimated Inception)", "fid_3": "FID-3", "kid": "KID (estimated Inception)"}
+    assert any("estimates" in note for note in notes)
+    assert evaluation(tiny.strokes(70, seed=3), data, tmp_path, request).run()[1] == []

@@ -148,7 +148,7 @@ class Evaluation:
         return {space: found.get(space) for space in self.inception.spaces}
 
     def _name(self, kind: str, space: str) -> tuple[str, str]:
-        """Key and label of a Fréchet distance in one of the network's spaces."""
+        """Key and label of a distance in one of the network's spaces."""
         largest = next(iter(self.inception.spaces))
         estimated = " (estimated Inception)" if space == largest and getattr(self.inception, "estimated", False) else ""
         suffix = "" if space == largest else f"-{space}"
@@ -175,7 +175,7 @@ class Evaluation:
         reference, real = self.seen_reference.kept[space], self.seen_real
         found = kernel_distance(self.seen_samples.kept[space], reference)
         floor = None if real is None or real.count < FEWEST else kernel_distance(real.kept[space], reference).mean
-        yield Score("kid", "KID", found.mean, found.spread, floor, "± over subsets")
+        yield Score(*self._name("KID", space), found.mean, found.spread, floor, "± over subsets")
 
     def prdc(self) -> Iterator[Score]:
         space = next(iter(self.inception.spaces))
@@ -348,6 +348,11 @@ class Evaluation:
             else:
                 rows: Iterator[Score] = getattr(self, name)()
                 scores += rows
+        if set(names) & set(BY_NETWORK) and getattr(self.inception, "estimated", False):
+            notes.append(
+                "Two tensors of this Inception are estimates: in its 2048-d features FID, KID, precision and recall are "
+                "close to the published network's, not equal."
+            )
         return scores, notes
 
     def pictures(self) -> dict[str, Image.Image]:
