@@ -350,8 +350,8 @@ class Evaluation:
                 scores += rows
         if set(names) & set(BY_NETWORK) and getattr(self.inception, "estimated", False):
             notes.append(
-                "Two tensors of this Inception are estimates: in its 2048-d features FID, KID, precision and recall are "
-                "close to the published network's, not equal."
+                "Two tensors of this Inception are estimates: in its 2048-d features FID, KID, precision and recall "
+                "are close to the published network's, not equal."
             )
         return scores, notes
 
