@@ -110,8 +110,10 @@ class Evaluation:
     @cached_property
     def _drawn(self) -> tuple[Tensor, Drawing | None]:
         """Samples as bytes, and their drawings where a model drew them."""
-        if isinstance(self.subject, Tensor):  # a file of samples may be sorted by class, as sets are
-            return self.subject[shuffled(len(self.subject), 0)[: self.wanted].sort().values], None
+        if isinstance(self.subject, Tensor):
+            if self.wanted == len(self.subject):
+                return self.subject, None
+            return self.subject[shuffled(len(self.subject), 0)[: self.wanted].sort().values], None  # may be sorted
         r = self.request
         return protocol.draw(self.subject, self.wanted, r.seed, r.temperature, self.progress)
 
