@@ -133,10 +133,22 @@ class Evaluate:
 
     def _samples(self, data: "ImageSet") -> "Tensor":
         """Samples as they are, with light and dark exchanged where they were in the images to score against."""
-        from npdraw import inputs
         from npdraw.config import Reading
+        from npdraw.data import load
+        from npdraw.data.images import describe
+        from npdraw.progress import Progress
 
-        return inputs.load_shown(self.subject, Reading(invert="yes" if data.inverted else "no"), self.data_dir).train
+        folder = Path(self.subject).expanduser()
+        if (folder / "grid.png").is_file() and (folder / "images").is_dir():
+            raise InputError(f"{self.subject} is what npdraw sample wrote; its samples are {self.subject}/images")
+        with Progress() as progress:
+            found = load(self.subject, Reading(invert="yes" if data.inverted else "no"), self.data_dir, progress)
+        say(
+            "\n".join(
+                [f"{found.name}: {many(len(found.train), 'sample')}, {describe(*found.train.shape[1:])}", *found.notes]
+            )
+        )
+        return found.train
 
     def _ink(self, model: "NPDraw | None") -> bool:
         from npdraw import store

@@ -10,6 +10,7 @@ from torch import Tensor
 import reference
 from npdraw.bank import PartBank
 from npdraw.data import binarise
+from npdraw.evaluation import bounds as module
 from npdraw.evaluation.bounds import DRAWS, Bounds, bounds
 from npdraw.model import NPDraw
 from npdraw.progress import Progress
@@ -63,6 +64,29 @@ def test_the_errors_are_how_far_the_figures_move(model: NPDraw, images: Tensor) 
         told = math.sqrt(statistics.fmean(getattr(b, name).error ** 2 for b in runs))
         assert statistics.stdev(values) > 0
         assert told == pytest.approx(statistics.stdev(values), rel=0.4)
+
+
+def test_the_jackknife_against_plain_loops(model: NPDraw, images: Tensor) -> None:
+    rows = model.log_weights(images, 6, 0).tolist()
+    total = 0.0
+    for row in rows:
+        without = [reference.iwae(row[:j] + row[j + 1 :]) for j in range(6)]
+        total += 5 / 6 * sum((x - statistics.fmean(without)) ** 2 for x in without)
+    found = bounds(model, images, 6, 0, QUIET)
+    assert found.weighted.error == pytest.approx(math.sqrt(total) / len(rows), rel=1e-6)
+    shares = [[math.exp(w - max(row)) for w in row] for row in rows]
+    counting = statistics.fmean(sum(w) ** 2 / sum(x * x for x in w) for w in shares)
+    assert found.effective == pytest.approx(counting, rel=1e-6)
+
+
+def test_one_weight_that_outdoes_all_others_is_no_small_error() -> None:
+    """Log-normal weights over 10 nats: the first-order formula says at most 1, the truth is more."""
+    g = torch.Generator().manual_seed(0)
+    log_weights = 10 * torch.randn(400, 20, generator=g, dtype=torch.float64)
+    truth = float((log_weights.logsumexp(1)).std())
+    told = module._weighted(log_weights).error * math.sqrt(400)
+    assert truth > 2
+    assert truth < told < 3 * truth
 
 
 def test_the_error_over_images_is_that_of_a_mean(model: NPDraw, images: Tensor) -> None:

@@ -52,6 +52,11 @@ def test_all_where_there_are_fewer_and_no_more_than_asked_for() -> None:
     assert few.real is not None and (len(few.reference), len(few.real)) == (3, 3)
 
 
+def test_real_images_are_no_more_than_the_samples() -> None:
+    found = sides(image_set(), SMALL, None, False, None, samples=7)
+    assert found.real is not None and (len(found.reference), len(found.real)) == (12, 7)
+
+
 def test_standard_scores_against_the_training_images() -> None:
     found = sides(image_set(), PROTOCOLS["standard"], None, False, None)
     assert (found.part, len(found.reference), found.real_part) == ("train", 40, "test")

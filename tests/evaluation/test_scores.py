@@ -58,7 +58,7 @@ def test_every_row_of_a_model_is_what_it_says(ink: bool, model: NPDraw, data: Im
     request = replace(SMALL, ink=ink, seed=5)
     e = evaluation(model, data, tmp_path, request)
     scores, notes = e.run()
-    assert notes == []
+    assert notes == ["Real images: 70 (train)."]
     rows = by_key(scores)
     pixels = (model.sample(70, 5).images * 255 + 0.5).floor() / 255
     real, test = e.sides.real, e.sides.reference
@@ -154,7 +154,7 @@ def test_too_few_for_a_covariance_is_refused_when_asked_for_and_told_when_not(da
 @pytest.mark.parametrize(
     ("asked", "reason"),
     [
-        ({"metrics": ("fid", "fads")}, "no metric fads; choose among fid, kid"),
+        ({"metrics": ("fid", "fads")}, "no metric 'fads'; choose among fid, kid"),
         ({"protocol": "mine"}, "no protocol mine"),
         ({"count": 0}, "--count must be from 1"),
         ({"importance": 0}, "--importance must be from 1"),
@@ -233,7 +233,7 @@ def test_the_report_is_whole(model: NPDraw, data: ImageSet, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("value", "text"),
     [(0.0, "0"), (3.14159, "3.142"), (-120.94, "-120.9"), (12345.6, "12346"), (0.00123456, "0.001235"), (1.0, "1.000"),
-     (math.nan, "nan"), (9.9999, "10.000")],
+     (math.nan, "nan"), (9.9999, "10.000"), (38, "38"), (2.84e-14, "2.840e-14")],
 )  # fmt: skip
 def test_figures_have_four_digits_that_count(value: float, text: str) -> None:
     assert figure(value) == text
@@ -272,4 +272,4 @@ def test_estimates_are_told(data: ImageSet, tmp_path: Path) -> None:
     labels = {s.key: s.label for s in scores}
     assert labels == {"fid": "FID (estimated Inception)", "fid_3": "FID-3", "kid": "KID (estimated Inception)"}
     assert any("estimates" in note for note in notes)
-    assert evaluation(tiny.strokes(70, seed=3), data, tmp_path, request).run()[1] == []
+    assert evaluation(tiny.strokes(70, seed=3), data, tmp_path, request).run()[1] == ["Real images: 70 (train)."]

@@ -38,7 +38,9 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with torch.no_grad():
         model.decoder.out.weight.mul_(100)  # untrained, it would make one picture of every canvas
     store.save_model(model, home / "model")
-    assert main(["sample", str(home / "model"), "--out", str(home / "samples"), "--seeds", "0-39", "--npz"]) == 0
+    assert (
+        main(["sample", str(home / "model"), "--out", str(home / "samples"), "--seeds", "0-39", "--npz", "--png"]) == 0
+    )
     (home / "pngs").mkdir()
     with np.load(home / "samples" / "samples.npz") as samples:
         for i, image in enumerate(samples["images"]):
@@ -100,10 +102,11 @@ def test_binarise_is_the_models_own_or_as_asked(home: Path, tmp_path: Path) -> N
     [
         (["nothing"], "nothing is no model and holds no samples; give a run"),
         (["nothing.npz", "--against", "digits"], "nothing.npz is no model and holds no samples"),
+        (["{home}/samples", "--against", "{home}/strokes.npz"], "its samples are {home}/samples/images"),
         (["{home}/pngs"], "say with --against which images"),
         (["{home}/pngs", "--against", "digits"], "samples are 12x12 grey, the images of digits are 28x28 grey"),
         (["{home}/model", "--against", "digits"], "the model draws 12x12 grey, the images of digits"),
-        (["{home}/model", "--metrics", "fid,fads"], "there is no metric fads; choose among fid, kid, prdc"),
+        (["{home}/model", "--metrics", "fid,fads"], "there is no metric 'fads'; choose among fid, kid, prdc"),
         (["{home}/model", "--metrics", "fid", "--count", "3"], "fid needs at least 4 images on either side"),
         (["{home}/pngs", "--against", "{home}/strokes.npz", "--metrics", "nll"], "nll needs a model"),
         (["{home}/model", "--seed", "-1"], "a seed must be an integer"),
@@ -122,7 +125,7 @@ def test_what_is_wrong_is_one_sentence_and_nothing_is_written(
     words = [w.format(home=home) for w in words]
     assert main(["evaluate", *words]) == 2
     errors = capsys.readouterr().err
-    assert sentence in errors and errors.count("\n") == 1
+    assert sentence.format(home=home) in errors and errors.count("\n") == 1
     assert not list(tmp_path.iterdir())
 
 

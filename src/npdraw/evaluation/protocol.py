@@ -52,11 +52,14 @@ class Sides(NamedTuple):
     real_part: str
 
 
-def sides(data: ImageSet, protocol: Protocol, count: int | None, ink: bool, config: Config | None) -> Sides:
+def sides(
+    data: ImageSet, protocol: Protocol, count: int | None, ink: bool, config: Config | None, samples: int | None = None
+) -> Sides:
     """The images of a set that a protocol scores against, and those that it scores as if they were samples.
 
-    `count` limits both. A set without test images is scored against its validation images, as `config` chose them for a
-    run; the run's training images are the others.
+    `count` limits both, and the latter are no more than the `samples`: a distance depends on how many there are. A set
+    without test images is scored against its validation images, as `config` chose them for a run; the run's training
+    images are the others.
     """
     train, name = Subset(data.train), "test"
     other = None if data.test is None else Subset(data.test)
@@ -69,10 +72,13 @@ def sides(data: ImageSet, protocol: Protocol, count: int | None, ink: bool, conf
     reference, real = (other, train) if protocol.part == "test" else (train, other)
     names = (name, "train") if protocol.part == "test" else ("train", name)
     assert reference is not None
+    most = protocol.samples if samples is None else samples
     return Sides(
         names[0],
         _pictures(_some(reference, min(protocol.most, count or protocol.most)), ink, 0),
-        None if real is None else _pictures(_some(real, min(protocol.real, count or protocol.real)), ink, REAL_INK),
+        None
+        if real is None
+        else _pictures(_some(real, min(protocol.real, count or protocol.real, most)), ink, REAL_INK),
         names[1],
     )
 

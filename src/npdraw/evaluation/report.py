@@ -18,7 +18,7 @@ from npdraw.evaluation.score import Score, figure
 CAPTIONS = {
     "samples": "The first samples in order, none left out",
     "stages": "Where the error lies: row by row from images to samples",
-    "neighbours": "The samples that lie closest to training images, and those images",
+    "neighbours": "Samples that lie closest to one training image alone, and their three nearest",
 }
 STYLE = """
 body { font: 16px/1.5 system-ui, sans-serif; max-width: 62rem; margin: 2rem auto; padding: 0 1rem;

@@ -34,7 +34,7 @@ class Request:
 
     def __post_init__(self) -> None:
         if unknown := [m for m in self.metrics if m not in METRICS]:
-            raise InputError(f"there is no metric {unknown[0]}; choose among {', '.join(METRICS)}")
+            raise InputError(f"there is no metric '{unknown[0]}'; choose among {', '.join(METRICS)}")
         if self.protocol not in PROTOCOLS:
             raise InputError(f"there is no protocol {self.protocol}; choose {' or '.join(PROTOCOLS)}")
         for name in ("count", "importance", "images"):

@@ -21,7 +21,9 @@ class Score:
 
 
 def figure(value: float) -> str:
-    """A number with as many digits as a person compares: 4 that count."""
+    """A count as it is; another number with as many digits as a person compares: 4 that count."""
+    if isinstance(value, int):
+        return f"{value:,}"
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     size = math.floor(math.log10(abs(value)))

@@ -23,7 +23,7 @@ from npdraw.data.splits import shuffled
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.evaluation import diagnosis, protocol
-from npdraw.evaluation.bounds import bounds
+from npdraw.evaluation.bounds import Mean, bounds
 from npdraw.evaluation.classifier import MIN_IMAGES, Classifier, load_classifier
 from npdraw.evaluation.features import Described, Extractor, Pictures, describe, described, filled
 from npdraw.evaluation.frechet import frechet, frechet_with_spread
@@ -91,7 +91,8 @@ class Evaluation:
     def sides(self) -> protocol.Sides:
         config = self.subject.config if isinstance(self.subject, NPDraw) and self.own else None
         r = self.request
-        return protocol.sides(self.data, protocol.PROTOCOLS[r.protocol], r.count, r.ink, config)
+        samples = len(self.subject) if isinstance(self.subject, Tensor) else None
+        return protocol.sides(self.data, protocol.PROTOCOLS[r.protocol], r.count, r.ink, config, samples)
 
     @property
     def held_out(self) -> Pictures:
@@ -195,16 +196,17 @@ class Evaluation:
         (space, dims), title = next(iter(net.spaces.items())), "images through the classifier"
         sides = (self.samples, self.sides.reference, self.sides.real)
         samples, reference, real = (
-            None if p is None else describe(net, p, self.device, self.progress, title, keep=0).moments[space]
-            for p in sides
+            None if p is None else describe(net, p, self.device, self.progress, title) for p in sides
         )
         assert samples is not None and reference is not None
-        floor = frechet(real, reference) if real is not None and real.count > dims else None
-        note = f"features of a classifier of the set's {net.classes:,} classes, {net.accuracy:.1%} right"
-        yield Score("classifier", "Fréchet, classifier", frechet(samples, reference), None, floor, note)
+        at = reference.moments[space]
+        value, spread = frechet_with_spread(samples.moments[space], at, samples.kept[space])
+        floor = frechet(real.moments[space], at) if real is not None and real.count > dims else None
+        note = f"by a classifier of {net.classes:,} classes, {net.accuracy:.1%} right on held-out training images"
+        yield Score("classifier", "Fréchet, classifier", value, spread, floor, note)
 
     def neighbours(self) -> Iterator[Score]:
-        (_, found, _), (_, others, _) = self._near_samples, self._near(self.held_out)
+        (_, found, _), (_, others, _) = self._near_samples, self._near(self.held_out)  # as many: a minimum hangs on it
         typical = others[:, 0].median()
         note = "distance in pixels; 1: as far as held-out images"
         ratios, real = found[:, 0] / typical, others[:, 0] / typical
@@ -218,7 +220,8 @@ class Evaluation:
 
     def _near(self, pictures: Pictures) -> tuple[Tensor, Tensor, Tensor]:
         """Some pictures, by a fixed shuffle: which (n,), and distances and indices (n,NEAREST) of training images."""
-        which = shuffled(len(pictures), 0)[:LOOKED_FOR].sort().values
+        count = min(LOOKED_FOR, len(self.samples), len(self.held_out))
+        which = shuffled(len(pictures), 0)[:count].sort().values
         points = pictures.grey(which, torch.device(self.device)).flatten(1)
         return which, *nearest(points, self._training, NEAREST)
 
@@ -245,11 +248,12 @@ class Evaluation:
         for way, draw in ways.items():
             title = f"{way} reconstructions"
             pictures = protocol.sampled(self._decoded(draw, len(real), title), self.request.ink)
-            seen = describe(self.inception, pictures, self.device, self.progress, f"{title} through the network", 0)
-            value = frechet(seen.moments[space], self.seen_reference.moments[space])
+            seen = describe(self.inception, pictures, self.device, self.progress, f"{title} through the network")
+            moments = seen.moments[space], self.seen_reference.moments[space]
+            value, spread = frechet_with_spread(*moments, seen.kept[space])
             key, label = self._name("rFID", space)
             note = f"{self.sides.real_part} images by {way} and decoder"
-            yield Score(f"{key}_{way}", f"{label}, {way}", value, None, self._floors[space], note)
+            yield Score(f"{key}_{way}", f"{label}, {way}", value, spread, self._floors[space], note)
 
     def _decoded(self, draw: Callable[[slice], Drawing], count: int, title: str) -> Tensor:
         """Drawings decoded, (N,C,H,W) uint8."""
@@ -269,10 +273,12 @@ class Evaluation:
         scale = 1.0 if ink else 1 / (math.log(2) * self._shape.numel())
         parts = [f"  KL of {name}" for name in ("what", "where", "whether")]
         labels = ["NLL by ELBO", f"NLL by IWAE-{r.importance}", "  reconstruction", *parts]
-        for label, (name, mean) in zip(labels, found._asdict().items(), strict=True):
+        for label, name in zip(labels, found._fields):
+            mean: Mean = getattr(found, name)
             error = None if math.isnan(mean.error) else scale * mean.error
             note = "nats an image" if ink else "bits a dimension"
             note += "" if math.isnan(mean.images) else f"; other images: ± {scale * mean.images:.2g}"
+            note += f"; {found.effective:.1f} drawings count" if name == "weighted" else ""
             yield Score(f"nll_{name}", label, scale * mean.value, error, None, note)
 
     def psnr(self) -> Iterator[Score]:
@@ -294,7 +300,7 @@ class Evaluation:
             "skipped": ("skip rate", "share of steps"),
         }
         for key, (label, note) in names.items():
-            samples, real, q = (float(getattr(x, key)) for x in uses)
+            samples, real, q = (getattr(x, key) for x in uses)
             yield Score(key, label, samples, None, real, f"{note}; real: in parses; posterior: {q:.3g}")
 
     # --- all of it ---
@@ -325,7 +331,7 @@ class Evaluation:
             least = min(self.inception.spaces.values()) + 1
         count = len(real) if metric == "rfid" and real is not None else self.wanted
         if min(count, len(self.sides.reference)) < least:
-            advice = "score more, or use --metrics kid" if least > FEWEST else "score more"
+            advice = "score more, or use --metrics kid" if metric in ("fid", "rfid") else "score more"
             return (
                 f"needs at least {least:,} images on either side; there are {count:,} and "
                 f"{len(self.sides.reference):,}: {advice}"
@@ -350,6 +356,12 @@ class Evaluation:
             else:
                 rows: Iterator[Score] = getattr(self, name)()
                 scores += rows
+        real = self.sides.real
+        if real is not None and any(score.real is not None for score in scores):
+            fewer = ", fewer than the samples: their distances are larger for that alone"
+            notes.append(
+                f"Real images: {len(real):,} ({self.sides.real_part}){fewer if len(real) < self.wanted else ''}."
+            )
         if set(names) & set(BY_NETWORK) and getattr(self.inception, "estimated", False):
             notes.append(
                 "Two tensors of this Inception are estimates: in its 2048-d features FID, KID, precision and recall "
@@ -367,7 +379,7 @@ class Evaluation:
         found = {"samples": show.grid(shown(pixels[:IN_GRID]))}
         if "_near_samples" in vars(self):
             which, distances, index = (x.cpu() for x in self._near_samples)
-            closest = distances[:, 0].argsort()[:few]
+            closest = (distances[:, 0] / distances[:, 1]).nan_to_num(0).argsort()[:few]  # near one image alone
             rows = {"sample": shown(pixels[which[closest]])}
             rows |= {f"nearest {j + 1}": shown(self._training[index[closest, j]]) for j in range(NEAREST)}
             found["neighbours"] = show.pairs(rows)
