@@ -404,7 +404,8 @@ class Evaluation:
             },
             "real": None if s.real is None else {"part": s.real_part, "count": len(s.real), "sha256": s.real.digest},
             "request": asdict(r),
-            "whole_protocol": len(self.samples) == named.samples and (r.count or named.most) >= named.most,
+            "whole_protocol": not set(r.names) & set(BY_SAMPLES)
+            or (len(self.samples) == named.samples and (r.count or named.most) >= named.most),
             "network": None if network is None else {"name": network.name, "digest": network.digest},
         }
         if isinstance(self.subject, NPDraw):
