@@ -68,6 +68,11 @@ class DataConfig:
     validation: int = 5000
     """Training images to validate on where the set has no validation images of its own; at most a tenth of all."""
 
+    @property
+    def ink(self) -> bool:
+        """Whether a model sees images with every pixel drawn as 0 or 1."""
+        return self.binarise != "none"
+
 
 @dataclass(frozen=True)
 class Reading:

@@ -13,10 +13,11 @@ from pathlib import Path
 import torch
 
 from npdraw import show, store
-from npdraw.canvas import render_steps
+from npdraw.canvas import render_steps, to_unit
 from npdraw.config import Config
 from npdraw.data import Subset, binarise, load
 from npdraw.evaluation.classifier import train_classifier
+from npdraw.evaluation.protocol import as_bytes
 from npdraw.model import NPDraw
 from npdraw.progress import Progress
 from npdraw.training import train
@@ -68,10 +69,10 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     show.save_animation(frames, out / "animation")
 
     judge = train_classifier(Subset(data.train), data.labels["train"]["class"], False, "cpu", Progress(quiet=True))
-    shown = torch.from_numpy(show.to_uint8(sample.images))[:, None]
-    real = judge.certainties(data.test.float() / 255)
+    shown = to_unit(as_bytes(sample.images))
+    real = judge.certainties(to_unit(data.test))
     found = Findings(
-        sure=int((judge.certainties(shown.float() / 255).amax(1) >= SURE).sum()),
+        sure=int((judge.certainties(shown).amax(1) >= SURE).sum()),
         accuracy=float((real.argmax(1) == data.labels["test"]["class"]).double().mean()),
         sure_real=int((real.amax(1) >= SURE).sum()),
         agreement=(scores[0][0], scores[1][0]),

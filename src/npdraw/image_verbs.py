@@ -10,7 +10,8 @@ from tyro.conf import Positional, arg
 
 from npdraw.config import BankConfig, Reading
 from npdraw.errors import InputError
-from npdraw.options import CHUNK, IN_PAIRS, DataDir, Device, HowRead, Source, many, psnr_text, say, say_written
+from npdraw.options import CHUNK, IN_PAIRS, DataDir, Device, HowRead, Source, psnr_text, say, say_written
+from npdraw.words import many
 
 
 @dataclass

@@ -100,7 +100,7 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
 def as_seen(model: NPDraw, pixels: Tensor) -> Tensor:
     """Images as the model's posterior sees them: floats in [0, 1] on its device, binarised where it was trained so."""
     images = to_unit(pixels.to(model.device))
-    return images if model.config.data.binarise == "none" else binarise(images, torch.arange(len(images)))
+    return binarise(images, torch.arange(len(images))) if model.config.data.ink else images
 
 
 def read_images(source: str, reading: Reading, count: int | None, data_dir: Path | None) -> tuple[Tensor, bool]:

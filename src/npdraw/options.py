@@ -42,7 +42,3 @@ def say_written(*files: Path) -> None:
 
 def psnr_text(whole: float, each: float) -> str:
     return f"PSNR {whole:.2f} dB over all their pixels, {each:.2f} dB as the mean of the images"
-
-
-def many(count: int, noun: str) -> str:
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from npdraw.errors import InputError
-from npdraw.options import DataDir, Device, InceptionFile, many, say, say_written
+from npdraw.options import DataDir, Device, InceptionFile, say, say_written
+from npdraw.words import many
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -156,6 +157,6 @@ class Evaluate:
         if self.binarise != "auto":
             return self.binarise == "yes"
         if model is not None:
-            return model.config.data.binarise != "none"
+            return model.config.data.ink
         presets = store.presets()
-        return self.against in presets and store.read_config(presets[self.against]).data.binarise != "none"
+        return self.against in presets and store.read_config(presets[self.against]).data.ink

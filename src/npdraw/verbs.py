@@ -24,12 +24,12 @@ from npdraw.options import (
     InceptionFile,
     Model,
     Source,
-    many,
     psnr_text,
     say,
     say_written,
 )
 from npdraw.score_verbs import Evaluate
+from npdraw.words import many
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -7,7 +7,7 @@ from torch import Tensor
 class Projection:
     """Images of any one size to 8 and to 3 numbers; counts the images that it has seen."""
 
-    name = "projection"
+    name, estimated = "projection", False
 
     def __init__(self, seed: int = 0):
         self.seed, self.digest, self.seen = seed, f"projection-{seed}", 0

@@ -41,7 +41,7 @@ def test_ink_is_drawn_once_and_is_the_images_own() -> None:
     together = torch.cat(list(shown.batches(50, CPU)))
     torch.testing.assert_close(together, torch.cat(list(shown.batches(7, CPU))), rtol=0, atol=0)
     assert set(together.unique().tolist()) == {0.0, 1.0}
-    torch.testing.assert_close(shown.inked(torch.tensor([3, 9]), CPU), together[[3, 9]], rtol=0, atol=0)
+    torch.testing.assert_close(shown.take(torch.tensor([3, 9]), CPU, True), together[[3, 9]], rtol=0, atol=0)
 
 
 def test_a_kept_pass_is_used_again_for_the_same_pixels_alone(tmp_path: Path) -> None:

@@ -3,12 +3,10 @@
 import pytest
 import torch
 
-from npdraw.bank import PartBank
 from npdraw.config import Config, DataConfig, Split
 from npdraw.data import ImageSet, Subset, choose
 from npdraw.errors import InputError
 from npdraw.evaluation.protocol import PROTOCOLS, Protocol, as_bytes, draw, sampled, sides
-from npdraw.model import NPDraw
 from npdraw.progress import Progress
 from training import tiny
 
@@ -101,9 +99,7 @@ def test_samples_have_ink_of_their_own() -> None:
 
 
 def test_samples_are_the_seeds_in_order_as_bytes() -> None:
-    config = tiny.config()
-    torch.manual_seed(0)
-    model = NPDraw(config, PartBank.build(tiny.strokes(40), 4, 6, 200, 0)).eval()
+    model = tiny.untrained()
     pixels, drawing = draw(model, 5, 7, None, Progress(quiet=True))
     alone = model.sample(1, 9)
     assert pixels.shape == (5, 1, 12, 12) and pixels.dtype == torch.uint8

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor
 
 from evaluation.extractors import Projection
-from npdraw.bank import PartBank
 from npdraw.data import ImageSet, binarise
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -30,11 +29,7 @@ SMALL = Request(count=70, images=10, importance=4)
 
 @pytest.fixture(scope="module")
 def model() -> NPDraw:
-    torch.manual_seed(0)
-    made = NPDraw(tiny.config(), PartBank.build(tiny.strokes(40), 4, 6, 200, 0)).eval()
-    with torch.no_grad():
-        made.decoder.out.weight.mul_(100)  # untrained, it would make one picture of every canvas
-    return made
+    return tiny.untrained(contrast=100)
 
 
 @pytest.fixture(scope="module")

@@ -7,23 +7,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from PIL import Image
 
-from evaluation.extractors import Projection
 from npdraw import store
-from npdraw.bank import PartBank
 from npdraw.cli import main
-from npdraw.model import NPDraw
 from training import tiny
 
+pytestmark = pytest.mark.usefixtures("small_network")
+
 QUICK = ["--count", "40", "--images", "8", "--importance", "3", "--device", "cpu"]
-
-
-@pytest.fixture(autouse=True)
-def network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A network of a few numbers in place of Inception."""
-    monkeypatch.setattr("npdraw.evaluation.inception.load_inception", lambda *given: Projection())
 
 
 @pytest.fixture(scope="module")
@@ -32,11 +24,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     home = tmp_path_factory.mktemp("home")
     images = tiny.strokes(130)[:, 0].numpy()
     np.savez(home / "strokes.npz", train_images=images[:80], test_images=images[80:])
-    torch.manual_seed(0)
-    config = tiny.config({"data": {"source": str(home / "strokes.npz")}})
-    model = NPDraw(config, PartBank.build(tiny.strokes(80), 4, 6, 200, 0)).eval()
-    with torch.no_grad():
-        model.decoder.out.weight.mul_(100)  # untrained, it would make one picture of every canvas
+    model = tiny.untrained({"data": {"source": str(home / "strokes.npz")}}, contrast=100)
     store.save_model(model, home / "model")
     assert (
         main(["sample", str(home / "model"), "--out", str(home / "samples"), "--seeds", "0-39", "--npz", "--png"]) == 0

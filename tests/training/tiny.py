@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 import npdraw
+from npdraw.bank import PartBank
 from npdraw.config import Config, from_dict
 from npdraw.data import ImageSet
 from npdraw.model import NPDraw
@@ -62,6 +63,15 @@ def strokes(count: int, side: int = 12, channels: int = 1, seed: int = 0) -> Ten
 def data(count: int = 88) -> ImageSet:
     """With 88 pictures 8 are for validation and 80 for training: five steps an epoch at batch 16."""
     return ImageSet("strokes", strokes(count))
+
+
+def untrained(changes: Settings | None = None, contrast: float = 1.0) -> NPDraw:
+    """A model that has learned nothing; with contrast its decoder does not make one picture of every canvas."""
+    torch.manual_seed(0)
+    model = NPDraw(config(changes), PartBank.build(strokes(40), 4, 6, 200, 0)).eval()
+    with torch.no_grad():
+        model.decoder.out.weight.mul_(contrast)
+    return model
 
 
 def train(folder: Path, changes: Settings | None = None, images: ImageSet | None = None) -> NPDraw:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from npdraw.errors import InputError
 from npdraw.noise import uniform, wide
+from npdraw.words import many
 
 MIN_SIDE = 4  # pixels: the smallest picture that still has parts
 MIN_IMAGES = 2  # one to train on and one to validate on
@@ -184,8 +185,3 @@ def _check(name: str, part: str, images: Tensor) -> None:
             f"{name}: {part} images must be uint8 of shape (N, 1 or 3, height, width), "
             f"got {str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
         )
-
-
-def many(count: int, noun: str) -> str:
-    """A count of things, in words."""
-    return f"{count:,} {noun}" + ("" if count == 1 else "s")

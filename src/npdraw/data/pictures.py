@@ -21,10 +21,10 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from npdraw.config import Reading
-from npdraw.data.images import many
 from npdraw.data.prepared import BLOCK, Writer
 from npdraw.errors import InputError
 from npdraw.progress import Progress
+from npdraw.words import many
 
 LARGEST = 256  # pixels a side of images that are taken as they are; larger ones need a size
 MOST_BROKEN = 0.25  # the share of files that may be broken

@@ -72,7 +72,8 @@ def _weighted(log_weights: Tensor) -> Mean:
     value = math.log(k) - log_weights.logsumexp(1)
     if k == 1:
         return _mean(value, torch.full_like(value, math.nan))
-    diagonal = torch.eye(k, dtype=torch.bool, device=log_weights.device)
-    without = torch.stack([x[:, None].expand(k, k).masked_fill(diagonal, -math.inf).logsumexp(0) for x in log_weights])
-    variances = (without - without.mean(1, keepdim=True)).square().sum(1) * (k - 1) / k  # without (N,k)
+    total, top = log_weights.logsumexp(1, keepdim=True), log_weights.argmax(1, keepdim=True)  # (N,1)
+    without = total + torch.log1p(-(log_weights - total).exp())  # (N,k): all but one, exact but for the largest
+    without.scatter_(1, top, log_weights.scatter(1, top, -math.inf).logsumexp(1, keepdim=True))
+    variances = (without - without.mean(1, keepdim=True)).square().sum(1) * (k - 1) / k
     return _mean(value, variances)

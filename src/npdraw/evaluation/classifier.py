@@ -20,13 +20,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npdraw.data.alone import alone
-from npdraw.data.images import Subset, binarise, many
+from npdraw.data.images import Subset, binarise
 from npdraw.data.prepared import digest
 from npdraw.data.splits import shuffled
 from npdraw.errors import InputError
 from npdraw.evaluation.features import Pictures
 from npdraw.progress import Progress
 from npdraw.store import read_tensors, write_tensors
+from npdraw.words import many
 
 VERSION = 1  # of network and recipe; classifiers of another version are made again
 FEATURES = 64
@@ -43,6 +44,7 @@ class Classifier(nn.Module):
     """Images of one shape to features and to the probabilities of classes."""
 
     spaces: ClassVar[dict[str, int]] = {"classifier": FEATURES}  # name of the feature space -> its dimension
+    estimated = False
     accuracy = 0.0  # on images that it did not train on
 
     def __init__(self, shape: torch.Size, classes: int, name: str):

@@ -20,9 +20,8 @@ class Seen:
     """Held-out images that a model is measured on, and what it makes of them."""
 
     def __init__(self, model: NPDraw, pictures: Pictures, which: Tensor):
-        binary = model.config.data.binarise != "none"
         self.grey = pictures.grey(which, model.device)  # (n,C,H,W)
-        self.seen = pictures.inked(which, model.device) if binary else self.grey  # as the posterior sees them
+        self.seen = pictures.take(which, model.device, model.config.data.ink)  # as the posterior sees them
         self.parses, self.posterior = model.parse(self.grey), model.encode(self.seen)
 
 

@@ -39,6 +39,10 @@ class Extractor(Protocol):
     def name(self) -> str: ...
 
     @property
+    def estimated(self) -> bool:
+        """Whether some of its weights are estimates, so that figures must say so."""
+
+    @property
     def digest(self) -> str:
         """Of its weights."""
 
@@ -70,14 +74,15 @@ class Pictures:
         """Some of them as floats (n,C,H,W) in [0, 1], as they came."""
         return to_unit(self.pixels[which].to(device))
 
-    def inked(self, which: slice | Tensor, device: torch.device) -> Tensor:
-        """Some of them with every pixel drawn."""
-        return binarise(self.grey(which, device), self.seeds[which])
+    def take(self, which: slice | Tensor, device: torch.device, ink: bool) -> Tensor:
+        """Some of them, with every pixel drawn or as they came."""
+        images = self.grey(which, device)
+        return binarise(images, self.seeds[which]) if ink else images
 
     def batches(self, size: int, device: torch.device) -> Iterator[Tensor]:
         """All of them as they are scored."""
         for i in range(0, len(self), size):
-            yield (self.inked if self.ink else self.grey)(slice(i, i + size), device)
+            yield self.take(slice(i, i + size), device, self.ink)
 
     @cached_property
     def digest(self) -> str:

@@ -69,18 +69,15 @@ def sides(
         other, name = Subset(data.validation), "validation"
     if protocol.part == "test" and other is None:
         raise InputError(f"{data.name} has no test images; --protocol standard scores against the training images")
-    reference, real = (other, train) if protocol.part == "test" else (train, other)
-    names = (name, "train") if protocol.part == "test" else ("train", name)
+    pair = (name, other), ("train", train)
+    (part, reference), (real_part, real) = pair if protocol.part == "test" else pair[::-1]
     assert reference is not None
-    most = protocol.samples if samples is None else samples
-    return Sides(
-        names[0],
-        _pictures(_some(reference, min(protocol.most, count or protocol.most)), ink, 0),
-        None
-        if real is None
-        else _pictures(_some(real, min(protocol.real, count or protocol.real, most)), ink, REAL_INK),
-        names[1],
-    )
+    most, as_samples = (min(n, count or n) for n in (protocol.most, protocol.real))
+    against = _pictures(_some(reference, most), ink, 0)
+    if real is None:
+        return Sides(part, against, None, real_part)
+    fewer = min(as_samples, protocol.samples if samples is None else samples)
+    return Sides(part, against, _pictures(_some(real, fewer), ink, REAL_INK), real_part)
 
 
 def _some(images: Subset, most: int) -> Subset:

@@ -153,7 +153,7 @@ class Evaluation:
     def _name(self, kind: str, space: str) -> tuple[str, str]:
         """Key and label of a distance in one of the network's spaces."""
         largest = next(iter(self.inception.spaces))
-        estimated = " (estimated Inception)" if space == largest and getattr(self.inception, "estimated", False) else ""
+        estimated = " (estimated Inception)" if space == largest and self.inception.estimated else ""
         suffix = "" if space == largest else f"-{space}"
         return f"{kind.lower()}{suffix.replace('-', '_')}", f"{kind}{suffix}{estimated}"
 
@@ -240,10 +240,9 @@ class Evaluation:
         real, model = self.sides.real, self.model
         assert real is not None
         space = filled(self.inception, min(len(real), len(self.sides.reference)))[0]
-        binary = model.config.data.binarise != "none"
         ways: dict[str, Callable[[slice], Drawing]] = {
             "parse": lambda which: model.parse(real.grey(which, model.device)),
-            "posterior": lambda which: model.encode((real.inked if binary else real.grey)(which, model.device)),
+            "posterior": lambda which: model.encode(real.take(which, model.device, model.config.data.ink)),
         }
         for way, draw in ways.items():
             title = f"{way} reconstructions"
@@ -268,7 +267,7 @@ class Evaluation:
         r, pictures = self.request, self.held_out
         ink = self.model.config.decoder.likelihood == "bernoulli"  # a likelihood of pixels that are 0 or 1
         n = min(r.images, len(pictures))
-        images = (pictures.inked if ink else pictures.grey)(torch.arange(n) * len(pictures) // n, self.model.device)
+        images = pictures.take(torch.arange(n) * len(pictures) // n, self.model.device, ink)
         found = bounds(self.model, images, r.importance, r.seed, self.progress)
         scale = 1.0 if ink else 1 / (math.log(2) * self._shape.numel())
         parts = [f"  KL of {name}" for name in ("what", "where", "whether")]
@@ -362,7 +361,7 @@ class Evaluation:
             notes.append(
                 f"Real images: {len(real):,} ({self.sides.real_part}){fewer if len(real) < self.wanted else ''}."
             )
-        if set(names) & set(BY_NETWORK) and getattr(self.inception, "estimated", False):
+        if set(names) & set(BY_NETWORK) and self.inception.estimated:
             notes.append(
                 "Two tensors of this Inception are estimates: in its 2048-d features FID, KID, precision and recall "
                 "are close to the published network's, not equal."

@@ -32,7 +32,7 @@ class SampleScore:
         self.count = min(config.model_stage.score_images, len(validation))
         which = torch.arange(self.count) * len(validation) // self.count  # evenly: images may be sorted by class
         chosen = Subset(validation.images, validation.index[which.to(validation.index.device)])
-        self.pictures = Pictures(chosen, seeds.cpu()[which], config.data.binarise != "none")
+        self.pictures = Pictures(chosen, seeds.cpu()[which], config.data.ink)
         spaces = filled(network, self.count)
         largest = next(iter(network.spaces))
         self.space = spaces[0] if spaces else largest

@@ -29,7 +29,7 @@ from npdraw.bank import PartBank
 from npdraw.canvas import Grid, Shrunk, Stack, to_unit
 from npdraw.config import Config
 from npdraw.data import ImageSet, Subset, binarise, choose
-from npdraw.data.images import describe, many
+from npdraw.data.images import describe
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.evaluation.features import Extractor
@@ -43,6 +43,7 @@ from npdraw.progress import Progress
 from npdraw.training.loop import Stage, enough_memory, fit, order
 from npdraw.training.run import Run
 from npdraw.training.scoring import SampleScore
+from npdraw.words import many
 
 CALIBRATION = 4_000  # images that BatchNorm's statistics are estimated on
 SHOWN = 64  # samples in the picture

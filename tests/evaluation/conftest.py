@@ -1,0 +1,11 @@
+"""What tests of scores share."""
+
+import pytest
+
+from evaluation.extractors import Projection
+
+
+@pytest.fixture
+def small_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A network of a few numbers in place of Inception, for the command line."""
+    monkeypatch.setattr("npdraw.evaluation.inception.load_inception", lambda *given: Projection())
