@@ -112,7 +112,7 @@ def test_real_images_have_ink_of_their_own() -> None:
     pixels = torch.full((40, 1, 12, 12), 128, dtype=torch.uint8)
     found = sides(ImageSet("grey", pixels, pixels), PROTOCOLS["paper"], None, True, None)
     assert found.real is not None
-    one, other = (x.take(slice(0, 40, True), CPU) for x in (found.reference, found.real))
+    one, other = (x.take(slice(0, 40), CPU, True) for x in (found.reference, found.real))
     assert 0.4 < float((one == other).float().mean()) < 0.6
 
 
