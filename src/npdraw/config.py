@@ -36,6 +36,7 @@ BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all
     "model_stage.temperature_rate": (0, LARGEST),
     "model_stage.score_every": (0, LARGEST),
     "model_stage.score_images": (4, LARGEST),
+    "model_stage.patience": (0, LARGEST),
     "split.percent": (1e-9, 100),
     "split.seed": (0, 10**12 - 1),
     "seed": (0, 10**12 - 1),
@@ -264,6 +265,8 @@ class ModelStage:
     are kept; 0: never, and the last ones are kept."""
     score_images: int = 5000
     """Samples and validation images of such a score, at most."""
+    patience: int = 0
+    """End the stage after so many scores without a better one; 0: never."""
     joint: bool = False
     """Train the prior together with posterior and decoder."""
 
@@ -304,6 +307,11 @@ class Config:
         if self.split.by == "all" and self.split.percent != 100:
             raise InputError(
                 f"{self.split.percent:g} % of what? give --split.by digits, characters, alphabets or samples"
+            )
+        if self.model_stage.patience and not self.model_stage.score_every:
+            raise InputError(
+                "model-stage.patience counts scores, and none are taken; give --model-stage.score-every the epochs "
+                "between them, or leave --model-stage.patience away"
             )
         if self.bank.parts > self.bank.patches:
             raise InputError(

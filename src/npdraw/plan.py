@@ -15,6 +15,7 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
 from npdraw.prior import fixed_batch
+from npdraw.words import many
 
 
 def plan(config: Config, data: ImageSet, device: str) -> list[str]:
@@ -52,7 +53,10 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
         )
     if every := config.model_stage.score_every:
         few = min(config.model_stage.score_images, validation)
-        lines.append(f"scores: {few:,} samples against validation images every {every:,} epochs; the best are kept")
+        patience = config.model_stage.patience
+        ends = f", and {many(patience, 'score')} without a better one end the stage" if patience else ""
+        how = f"{few:,} samples against validation images every {every:,} epochs"
+        lines.append(f"scores: {how}; the best are kept{ends}")
     lines.append(f"device: {device}" + (f", {world} processes (memory is for each)" if world > 1 else ""))
     return lines
 

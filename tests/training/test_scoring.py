@@ -169,6 +169,69 @@ def test_a_run_cut_short_ends_in_the_same_weights(tmp_path: Path, monkeypatch: p
     assert tiny.differing(tiny.weights(tmp_path / "cut"), tiny.weights(tmp_path / "whole")) == []
 
 
+def with_patience(patience: int, epochs: int = 8) -> Config:
+    """Scored after every epoch; a checkpoint after every third of an epoch's twelve steps."""
+    config = to_dict(scored(epochs=epochs))
+    config["model_stage"]["patience"] = patience
+    return from_dict(Config, {**config, "checkpoint_steps": 4})
+
+
+def test_patience_ends_the_stage_with_the_best_weights(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Better, worse, better, then two that are no better: an equal score is none."""
+    seen: list[dict[str, Tensor]] = []
+    told = iter([3.0, 4.0, 1.0, 2.0, 1.0])
+
+    def score(self: SampleScore, model: NPDraw) -> float:
+        seen.append({k: v.clone() for k, v in model.state_dict().items()})
+        return next(told)
+
+    monkeypatch.setattr(SampleScore, "__call__", score)
+    train(tmp_path / "run", with_patience(2))
+    assert values(tmp_path / "run") == {1: 3.0, 2: 4.0, 3: 1.0, 4: 2.0, 5: 1.0}
+    assert tiny.differing(tiny.weights(tmp_path / "run"), seen[2]) == []
+    assert [r["stage"] for r in tiny.rows(tmp_path / "run")][-1] == "done"
+    train(tmp_path / "run", with_patience(2))  # a stage that has ended stays so: there is no sixth score
+    assert tiny.differing(tiny.weights(tmp_path / "run"), seen[2]) == []
+
+
+@pytest.mark.parametrize("dies_at", [3, 4])
+def test_patience_survives_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dies_at: int) -> None:
+    """Killed while it waits, and in the score that would have ended it: both runs stop at the same score."""
+    told = {1: 2.0, 2: 3.0, 3: 4.0, 4: 5.0}  # by epoch: the scorer is asked again for the epoch it died in
+    asked: list[int] = []
+
+    class Killed(Exception):
+        pass
+
+    def score(self: SampleScore, model: NPDraw) -> float:
+        asked.append(1)
+        return told[len(asked)]
+
+    def dies(self: SampleScore, model: NPDraw) -> float:
+        if len(asked) + 1 == dies_at:
+            raise Killed
+        return score(self, model)
+
+    monkeypatch.setattr(SampleScore, "__call__", score)
+    train(tmp_path / "whole", with_patience(3))
+    assert list(values(tmp_path / "whole")) == [1, 2, 3, 4]
+    asked.clear()
+    monkeypatch.setattr(SampleScore, "__call__", dies)
+    with pytest.raises(Killed):
+        train(tmp_path / "cut", with_patience(3))
+    monkeypatch.setattr(SampleScore, "__call__", score)
+    train(tmp_path / "cut", with_patience(3))
+    assert tiny.rows(tmp_path / "cut") == tiny.rows(tmp_path / "whole")
+    assert tiny.differing(tiny.weights(tmp_path / "cut"), tiny.weights(tmp_path / "whole")) == []
+
+
+def test_patience_without_scores_is_refused() -> None:
+    with pytest.raises(InputError, match=r"model-stage\.patience counts scores, .* --model-stage\.score-every"):
+        tiny.config({"model_stage": {"patience": 3}})
+    with pytest.raises(InputError, match=r"model-stage\.patience must be at least 0"):
+        tiny.config({"model_stage": {"patience": -1, "score_every": 1}})
+
+
 def test_scores_see_validation_images_and_no_test_image(tmp_path: Path) -> None:
     """Other test images change nothing; other validation images change the score."""
     config = scored(epochs=1)
@@ -186,6 +249,7 @@ def test_scores_see_validation_images_and_no_test_image(tmp_path: Path) -> None:
 def test_the_plan_speaks_of_scores() -> None:
     assert any("20 samples against validation images every 2 epochs" in x for x in plan(scored(2), DATA, "cpu"))
     assert not any("validation images every" in x for x in plan(scored(0), DATA, "cpu"))
+    assert any("the best are kept, and 3 scores without a better" in x for x in plan(with_patience(3), DATA, "cpu"))
 
 
 def test_no_network_no_scores_and_nothing_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

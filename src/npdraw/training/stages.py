@@ -230,7 +230,7 @@ def fit_prior(
         objective.eval()
         with torch.no_grad():
             losses = [-model.prior.terms(validation.parses[i]).total() for i in _chunks(len(validation.pixels))]
-        loss = torch.cat(losses).cpu().double().mean()
+        loss = fabric.broadcast(torch.cat(losses).cpu().double().mean())  # all keep and stop alike
         extra["waited"] = extra.get("waited", torch.tensor(0)) + 1  # epochs since the best one
         if "best" not in extra or loss < extra["best"]:
             extra["best"], extra["waited"] = loss, torch.tensor(0)
@@ -288,16 +288,19 @@ def fit_model(
         found: dict[str, float] = {"epoch": epoch + 1}
         calibrate(model, training)
         if score is not None and scored:
-            value = found[f"validation_{score.name}"] = score(model)
+            value = found[f"validation_{score.name}"] = fabric.broadcast(score(model))  # all keep and stop alike
+            extra["waited"] = extra.get("waited", torch.tensor(0)) + 1  # scores since the best one
             if "best" not in extra or value < extra["best"]:
                 extra["best"], extra["epoch"] = torch.tensor(value, dtype=torch.float64), torch.tensor(epoch + 1)
+                extra["waited"] = torch.tensor(0)
                 extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in model.state_dict().items()})
         return found | (finish(run, model, validation) if pictured else {})
 
+    def over() -> bool:
+        return bool(s.patience and "waited" in extra and extra["waited"] >= s.patience)
+
     settings = (s.epochs, s.batch, s.rate, s.decay, 0, s.ema)
-    stage = Stage(
-        "model", ModelObjective(model), *settings, batch_of, after_epoch, lambda: False, extra, "model-stage.batch"
-    )
+    stage = Stage("model", ModelObjective(model), *settings, batch_of, after_epoch, over, extra, "model-stage.batch")
     fit(fabric, run, stage, len(training.pixels), progress)
     if score is None or not extra:
         with enough_memory(device, "the model's sizes"):
