@@ -16,7 +16,7 @@ from typing import Any
 import torch
 import yaml
 from safetensors import SafetensorError, safe_open
-from safetensors.torch import save
+from safetensors.torch import save_file
 from torch import Tensor
 
 from npdraw.bank import PartBank, check_range
@@ -67,7 +67,10 @@ def write_tensors(path: str | Path, kind: str, tensors: dict[str, Tensor], meta:
     plain = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
     header = {"npdraw": json.dumps({"kind": kind, "version": VERSION, "meta": meta or {}})}
     with replacing(Path(path)) as temporary:
-        temporary.write_bytes(save(plain, metadata=header))  # save_file would make it readable by its owner alone
+        temporary.touch()
+        mode = temporary.stat().st_mode  # that any new file has here; save_file's is readable by its owner alone
+        save_file(plain, temporary, metadata=header)
+        temporary.chmod(mode)
 
 
 def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
