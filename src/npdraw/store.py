@@ -75,6 +75,19 @@ def write_tensors(path: str | Path, kind: str, tensors: dict[str, Tensor], meta:
 
 def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The inverse of `write_tensors`; a file of another kind or version is refused."""
+    with _opened(path, kind) as (file, meta):
+        return {k: file.get_tensor(k) for k in file.keys()}, meta  # noqa: SIM118
+
+
+def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
+    """The value that lies beside tensors, without these."""
+    with _opened(path, kind) as (_, meta):
+        return meta
+
+
+@contextmanager
+def _opened(path: str | Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """A file of tensors, and the value beside them."""
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("npdraw", "{}"))
@@ -86,7 +99,7 @@ def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[s
                 )
             if header.get("version") != VERSION:
                 raise InputError(f"{path} has version {header.get('version')}; this npdraw reads version {VERSION}")
-            return {k: file.get_tensor(k) for k in file.keys()}, header.get("meta", {})  # noqa: SIM118
+            yield file, header.get("meta", {})
     except (OSError, SafetensorError, ValueError, RecursionError) as error:
         if isinstance(error, InputError):
             raise
@@ -124,9 +137,12 @@ def load_drawing(path: str | Path) -> Drawing:
 
 
 def save_model(model: NPDraw, folder: str | Path, half: bool = False) -> None:
-    """Weights and config into a folder; `half` stores float tensors in half precision (loaded as float32 again)."""
+    """Weights and config into a folder; `half` stores float tensors in half precision (loaded as float32 again).
+
+    What made the weights goes with them, where it is known: of a model that was trained or loaded.
+    """
     state = {k: v.half() if half and v.is_floating_point() else v for k, v in model.state_dict().items()}
-    write_tensors(Path(folder) / WEIGHTS, "model", state)
+    write_tensors(Path(folder) / WEIGHTS, "model", state, vars(model).get("provenance"))
     settings = {"format": "npdraw-model", "version": VERSION, "config": to_dict(model.config)}
     write_text(Path(folder) / SETTINGS, json.dumps(settings, indent=2) + "\n")
 
@@ -143,7 +159,7 @@ def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw
     if settings.get("version") != VERSION:
         raise InputError(f"{folder} holds a model of version {settings.get('version')}; this npdraw reads {VERSION}")
     config = from_dict(Config, settings.get("config"))
-    tensors, _ = read_tensors(folder / WEIGHTS, "model")
+    tensors, made = read_tensors(folder / WEIGHTS, "model")
     k = config.bank.part_size
     model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, config.data.channels, k, k)))
     wanted = model.state_dict()
@@ -155,6 +171,7 @@ def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw
             shapes = f"{tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
             raise InputError(f"{folder / WEIGHTS}: {name} has the shape {shapes}: it is not of this config")
     model.load_state_dict(tensors)
+    vars(model)["provenance"] = made
     return model.requires_grad_(False).eval().to(device)
 
 
@@ -185,6 +202,11 @@ def weights_hash(source: str | Path) -> str:
     """SHA-256 of the file with a model's weights."""
     with open(_model_folder(source) / WEIGHTS, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def provenance(source: str | Path) -> dict[str, Any]:
+    """What made a model's weights: command, npdraw, commit, data, torch, device, trained; {} where nobody knows."""
+    return read_meta(_model_folder(source) / WEIGHTS, "model")
 
 
 def shipped_models() -> dict[str, Path]:

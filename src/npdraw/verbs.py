@@ -111,7 +111,7 @@ class Train:
         Run.open(out, config, writes=False)
         say("\n".join([str(data), *data.notes]), self.quiet)
         if derive.derives(self.target):
-            say(f"derived from them:\n{_yaml(config)}", self.quiet)
+            say(f"derived from them:\n{_yaml(to_dict(config))}", self.quiet)
         lines = plan(config, data, device)  # builds the nets without memory: what cannot be built is refused here
         if self.dry_run:
             say("\n".join([*lines, f"run: would be written to {out}"]))
@@ -320,7 +320,9 @@ class Info:
             model = store.load_model(self.model)
             say(f"{self.model}: T = {model.grid.cells} steps, bank: {model.bank.extra_repr()}")
             say(f"parameters: {parameters(model)}")
-            say(_yaml(model.config))
+            if made := store.provenance(self.model):
+                say(_yaml({"made by": made}))
+            say(_yaml(to_dict(model.config)))
             return
         device = inputs.pick_device("auto")
         name = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
@@ -349,11 +351,11 @@ VERBS: dict[str, type[Verb]] = {
 }
 
 
-def _yaml(config: Config) -> str:
-    """A config as the presets are written: one line a group."""
+def _yaml(values: dict[str, Any]) -> str:
+    """A config, or what is like one, as the presets are written: one line a group."""
     import yaml
 
-    return yaml.safe_dump(to_dict(config), sort_keys=False, default_flow_style=None, width=118).rstrip()
+    return yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=118).rstrip()
 
 
 def _animation(model: "NPDraw", drawing: "Drawing", images: "Tensor", stem: Path) -> list[Path]:

@@ -23,6 +23,7 @@ class Run:
 
     def __init__(self, folder: Path, config: Config, writes: bool):
         self.folder, self.config, self.writes = folder, config, writes
+        self.made: dict[str, Any] = {}  # what this process is, as provenance.py tells it
         self._events: dict[str, Any] = {}
 
     @classmethod
@@ -77,7 +78,9 @@ class Run:
     def save(self, stage: str, step: int, tensors: dict[str, Tensor]) -> None:
         """Replace the checkpoint, atomically."""
         if self.writes:
-            store.write_tensors(self._checkpoint, "checkpoint", tensors, {"stage": stage, "step": step})
+            began = {k: v for k, v in self.provenance.items() if k == "command"}  # the one that the run began with
+            meta = {"stage": stage, "step": step, "made": self.made | began}
+            store.write_tensors(self._checkpoint, "checkpoint", tensors, meta)
 
     def load(self) -> tuple[str, int, dict[str, Tensor]]:
         """Stage, step and tensors of the last checkpoint; ("prior", 0, {}) where there is none."""
@@ -85,6 +88,13 @@ class Run:
             return STAGES[0], 0, {}
         tensors, meta = store.read_tensors(self._checkpoint, "checkpoint")
         return meta["stage"], meta["step"], tensors
+
+    @property
+    def provenance(self) -> dict[str, Any]:
+        """What made the last checkpoint; where there is none, this process."""
+        if not self._checkpoint.is_file():
+            return self.made
+        return dict(store.read_meta(self._checkpoint, "checkpoint").get("made", self.made))
 
     # --- metrics ---
 
@@ -111,13 +121,19 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines so far; a last line that was cut off is not one."""
-        rows = []
-        for line in store.read_text(self.folder / "metrics.jsonl").splitlines():
+        rows, path = [], self.folder / "metrics.jsonl"
+        for line in store.read_text(path).splitlines() if path.is_file() else ():
             try:
                 rows.append(json.loads(line))
             except json.JSONDecodeError:
                 break
         return rows
+
+    def best_prior(self) -> dict[str, float]:
+        """The epoch of stage one whose weights are kept, with its validation loss; {} where there is none."""
+        rows = [r for r in self.metrics() if r["stage"] == "prior" and "validation" in r]
+        best = min(rows, key=lambda r: float(r["validation"]), default={})
+        return {key: best[key] for key in ("epoch", "validation") if best}
 
     def close(self) -> None:
         for writer in self._events.values():

@@ -41,6 +41,7 @@ from npdraw.parsing import parse
 from npdraw.prior import Prior
 from npdraw.progress import Progress
 from npdraw.training.loop import Stage, enough_memory, fit, order
+from npdraw.training.provenance import made_by
 from npdraw.training.run import Run
 from npdraw.training.scoring import SampleScore
 from npdraw.words import many
@@ -141,6 +142,8 @@ def train(
     fabric = make_fabric(config, device)
     fabric.launch()
     run = Run.open(folder, config, writes=fabric.is_global_zero)
+    if run.writes:
+        run.made = made_by(f"train(config, {data.name!r}, {str(folder)!r})", config, fabric.device, fabric.world_size)
     parts = choose(data, config.split, config.data.validation)
     with Progress(quiet) as progress:
         scorer = network(device=fabric.device, progress=progress) if config.model_stage.score_every else None
@@ -165,9 +168,9 @@ def train(
         else:
             own = {k.removeprefix("weights.model."): v for k, v in tensors.items() if k.startswith("weights.model.")}
             model.load_state_dict(own)
-        fit_model(fabric, run, model, training, validation, progress, scorer)
+        kept = fit_model(fabric, run, model, training, validation, progress, scorer)
         with enough_memory(fabric.device, "the model's sizes"):
-            scores = finish(run, model, validation)
+            scores = finish(run, model, validation, kept)
             run.log("done", 0, scores)
             progress.say(f"model: validation ELBO {scores['validation_elbo']:.1f} nats an image")
         if run.writes:
@@ -260,8 +263,9 @@ def fit_model(
     validation: Images,
     progress: Progress,
     network: Extractor | None,
-) -> None:
-    """Stage two; leaves the model calibrated, with the weights of its best score where it is scored."""
+) -> dict[str, float]:
+    """Stage two; leaves the model calibrated, with the weights of its best score where it is scored, and says of which
+    epoch they are."""
     config, s, device = run.config, run.config.model_stage, fabric.device
     model.prior.requires_grad_(s.joint)
     score = SampleScore(network, validation.pixels, validation.seeds, config, device) if network else None
@@ -294,7 +298,7 @@ def fit_model(
                 extra["best"], extra["epoch"] = torch.tensor(value, dtype=torch.float64), torch.tensor(epoch + 1)
                 extra["waited"] = torch.tensor(0)
                 extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in model.state_dict().items()})
-        return found | (finish(run, model, validation) if pictured else {})
+        return found | (finish(run, model, validation, found) if pictured else {})
 
     def over() -> bool:
         return bool(s.patience and "waited" in extra and extra["waited"] >= s.patience)
@@ -305,14 +309,19 @@ def fit_model(
     if score is None or not extra:
         with enough_memory(device, "the model's sizes"):
             calibrate(model, training)
-    else:
-        model.load_state_dict({k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")})
-        found = f"{score.name.replace('_', '-').upper()} of {score.count:,} samples {float(extra['best']):.4g}"
-        progress.say(f"model: best {found}, against as many validation images, after epoch {int(extra['epoch'])}")
+        return {"epoch": s.epochs}
+    model.load_state_dict({k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")})
+    epoch, best = int(extra["epoch"]), float(extra["best"])
+    found = f"{score.name.replace('_', '-').upper()} of {score.count:,} samples {best:.4g}"
+    progress.say(f"model: best {found}, against as many validation images, after epoch {epoch}")
+    return {"epoch": epoch, f"validation_{score.name}": best}
 
 
-def finish(run: Run, model: NPDraw, validation: Images) -> dict[str, float]:
-    """What a person wants of the model as it stands, once it is calibrated: the saved model, pictures, scores."""
+def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) -> dict[str, float]:
+    """What a person wants of the model as it stands, once it is calibrated: the saved model, pictures, scores.
+
+    `kept` says of which epoch of stage two its weights are, with their score where there is one.
+    """
     model.eval()
     count = min(SCORED, len(validation.pixels))  # evenly chosen: images may be sorted by class
     index = torch.arange(count) * len(validation.pixels) // count
@@ -321,6 +330,7 @@ def finish(run: Run, model: NPDraw, validation: Images) -> dict[str, float]:
     scores = {f"validation_{k}": float(v.cpu().double().mean()) for k, v in bound._asdict().items()}
     scores["validation_agreement"] = agreement(model.encode(images), parses)
     if run.writes:
+        vars(model)["provenance"] = {**run.provenance, "trained": {"prior": run.best_prior(), "model": kept}}
         model.save_pretrained(run.folder / "model")
         pictures, few, drawn = run.folder / "pictures", images[:16], model.encode(images[:16])
         show.save_picture(show.grid(model.as_given(model.sample(SHOWN).images)), pictures / "samples.png")

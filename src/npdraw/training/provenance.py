@@ -1,0 +1,50 @@
+"""What made a model: the command, the code, the images and the device. It is written beside the weights, so that a file
+of them says where it comes from."""
+
+import shlex
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import npdraw
+from npdraw.config import Config
+
+PATIENCE = 10  # seconds to wait for git
+
+
+def made_by(call: str, config: Config, device: torch.device, processes: int) -> dict[str, Any]:
+    """This process: what was asked of it, or else the call in Python, and what it runs on."""
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    found = {
+        "command": _command() or call,
+        "npdraw": npdraw.__version__,
+        "commit": _commit(),
+        "data": config.data.digest,
+        "torch": torch.__version__,
+        "device": f"{processes} x {name}" if processes > 1 else name,
+    }
+    return {key: value for key, value in found.items() if value}
+
+
+def _command() -> str:
+    """The words that started this program; none in a notebook or at a prompt."""
+    if not hasattr(sys.modules["__main__"], "__file__"):
+        return ""
+    program = Path(sys.argv[0])
+    own = program.stem == "npdraw" or program.parent.name == "npdraw"  # the script, or python -m npdraw
+    return shlex.join([*(["npdraw"] if own else ["python", str(program)]), *sys.argv[1:]])
+
+
+def _commit() -> str:
+    """The commit of the work tree that this package lies in, `-dirty` where files differ from it; none elsewhere."""
+    tree = Path(npdraw.__file__).parents[2]
+    if not (tree / ".git").exists():
+        return ""
+    ask = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
+    try:
+        return subprocess.run(ask, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.strip()
+    except (OSError, subprocess.SubprocessError):
+        return ""
