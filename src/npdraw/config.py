@@ -284,6 +284,11 @@ class Config:
     decoder: DecoderConfig = field(default_factory=DecoderConfig)
     prior_stage: PriorStage = field(default_factory=PriorStage)
     model_stage: ModelStage = field(default_factory=ModelStage)
+    init: str = ""
+    """Start from the weights and the bank of a shipped model, a run or a saved folder; the sizes of the nets are then
+    that model's. Nothing: start afresh."""
+    init_digest: str = ""
+    """SHA-256 of those weights: a fact of them, so that a run is never started from others."""
     seed: int = 0
     """Fixes bank, weights, order and noise."""
     precision: Literal["fp32", "bf16"] = "fp32"
@@ -349,6 +354,15 @@ def _check_bounds(config: Any, prefix: str = "") -> None:
         if not least <= value <= most:  # also refuses NaN
             allowed = f"at least {least}" if most >= LARGEST else f"from {least} to {most}"
             raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {value:g}")
+
+
+def fixed(config: Config) -> dict[str, Any]:
+    """The settings that trained weights are for, by name: with others they do not fit, or mean something else."""
+    data = {f"data.{name}": getattr(config.data, name) for name in ("height", "width", "channels", "canvas")}
+    parts = {"bank": config.bank, "prior": config.prior, "posterior": config.posterior, "decoder": config.decoder}
+    nets = {f"{part}.{name}": value for part, group in parts.items() for name, value in vars(group).items()}
+    free = ("prior.dropout", "posterior.whether")  # of training alone
+    return {name: value for name, value in (data | nets).items() if name not in free}
 
 
 def to_dict(config: Config) -> dict[str, Any]:

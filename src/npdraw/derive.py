@@ -9,6 +9,7 @@ import dataclasses
 import difflib
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 import torch
 
@@ -27,7 +28,7 @@ from npdraw.config import (
     Reading,
     Split,
 )
-from npdraw.data import ImageSet, Subset, choose, is_images, is_prepared, load
+from npdraw.data import ImageSet, Subset, choose, is_images, is_pictures, is_prepared, load
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
@@ -36,6 +37,7 @@ STEPS = 64  # of a drawing, at most
 PATCHES = 5000  # candidates for parts
 LOOKED_AT = 2000  # images that are looked at to count different patches
 PRIOR_IMAGES, MODEL_IMAGES = 200_000, 60_000  # that the two stages see, epochs times images
+SLOWER = 5  # times, than a model learned, a run learns that starts from it
 
 
 def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
@@ -107,6 +109,48 @@ def _parts(images: Subset, grid: Grid, most: int) -> int:
     return max(1, min(most, len(torch.unique(patches, dim=0)) // 4))
 
 
+# --- starting from a model ---
+
+
+def adopt(config: Config, init: str) -> Config:
+    """The config of a run that starts from a model: nets, bank and canvas are the model's, since its weights are of
+    these; likelihood and ink too, hence the weights of the loss. Of training the rest stays as it is, but slower."""
+    model = store.model_config(init)
+    d, stage = model.data, model.model_stage
+    return dataclasses.replace(
+        config,
+        init=init,
+        data=dataclasses.replace(
+            config.data, height=d.height, width=d.width, channels=d.channels, canvas=d.canvas, binarise=d.binarise
+        ),
+        reading=_fitting(config.reading, config.data.source, init),
+        bank=model.bank,
+        prior=model.prior,
+        posterior=model.posterior,
+        decoder=model.decoder,
+        prior_stage=dataclasses.replace(config.prior_stage, rate=model.prior_stage.rate / SLOWER),
+        model_stage=dataclasses.replace(
+            config.model_stage,
+            rate=stage.rate / SLOWER,
+            regulariser=stage.regulariser,
+            kl=stage.kl,
+            parsed_start=stage.parsed_end,  # where the model's own training ended
+            parsed_end=stage.parsed_end,
+        ),
+        temperature=model.temperature,
+    )
+
+
+def _fitting(reading: Reading, source: str, init: str) -> Reading:
+    """How pictures of a person's own are read for a model, where nothing else is asked for: in its size and colour."""
+    if not source or not is_pictures(source):
+        return reading
+    d = store.model_config(init).data
+    size = reading.size or f"{d.width}x{d.height}"
+    own: Literal["grey", "colour"] = "grey" if d.channels == 1 else "colour"
+    return dataclasses.replace(reading, size=size, colour=own if reading.colour == "auto" else reading.colour)
+
+
 # --- what a target is ---
 
 
@@ -121,12 +165,18 @@ def images(source: str, reading: Reading, data_dir: Path | None, quiet: bool, dr
         return load(source, reading, data_dir, progress)
 
 
-def base(target: str, reading: Reading, split: Split, data_dir: Path | None, quiet: bool, dry: bool) -> Config:
-    """The config that a target stands for, before overrides; where it is images, of how they are read and split."""
+def base(
+    target: str, reading: Reading, split: Split, data_dir: Path | None, quiet: bool, dry: bool, init: str = ""
+) -> Config:
+    """The config that a target stands for, before overrides; where it is images, of how they are read and split.
+
+    With `init` it is adapted to that model, unless it is a run's that started from it: that one is whole.
+    """
     images.cache_clear()  # another command may find other files
     file, path, presets = _config_file(target), Path(target).expanduser(), store.presets()
     if file is not None:
-        return store.read_config(file)
+        config = store.read_config(file)
+        return adopt(config, init) if init and config.init != init else config
     if not path.exists() and not target.startswith("hf:"):
         raise InputError(
             f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, or images: a folder, .zip, "
@@ -135,8 +185,10 @@ def base(target: str, reading: Reading, split: Split, data_dir: Path | None, qui
         )
     if not derives(target):
         raise InputError(f"{target} is neither a YAML file nor a folder of images, .zip, .npz or .parquet")
+    reading = _fitting(reading, target, init) if init else reading
     config = derive(images(target, reading, data_dir, quiet, dry), reading, split)
-    return dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))
+    config = dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))
+    return adopt(config, init) if init else config
 
 
 def derives(target: str) -> bool:
@@ -148,13 +200,14 @@ def exists(target: str) -> bool:
     return target in store.presets() or target.startswith("hf:") or Path(target).expanduser().exists()
 
 
-def default_out(target: str, split: Split) -> Path:
-    """Where to train a target: a run in its own folder, all else in runs/NAME, or runs/NAME-SPLIT."""
+def default_out(target: str, config: Config) -> Path:
+    """Where to train a target: a run in its own folder, all else in runs/NAME, or runs/NAME-SPLIT-from-MODEL."""
     path = Path(target.partition("@")[0] if target.startswith("hf:") else target).expanduser()
     if (path / "config.yaml").is_file():
         return path
     name = path.resolve().name if path.is_dir() else path.stem
-    return Path("runs") / "-".join(filter(None, (name, split.name)))
+    start = f"from-{Path(config.init).resolve().name}" if config.init else ""
+    return Path("runs") / "-".join(filter(None, (name, config.split.name, start)))
 
 
 def _config_file(target: str) -> Path | None:

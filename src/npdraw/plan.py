@@ -38,7 +38,8 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     pixels = (count + validation) * (data.train.shape[1:].numel() + parse)
     lines = [
         f"model: {parameters(model)}; T = {grid.cells} steps ({grid.rows} x {grid.columns} cells of {k} x {k}), "
-        f"{config.bank.parts} parts, canvas {grid.width} x {grid.height}",
+        f"{config.bank.parts} parts, canvas {grid.width} x {grid.height}"
+        + (f"; starts from {config.init} (SHA-256 {config.init_digest[:12]}...)" if config.init else ""),
         f"data: {count:,} images to train on, {validation:,} to validate on, from {data.name}"
         + (f" (split {config.split.name})" if config.split.name else ""),
     ]

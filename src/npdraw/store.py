@@ -149,16 +149,7 @@ def save_model(model: NPDraw, folder: str | Path, half: bool = False) -> None:
 
 def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw:
     """A model from a saved folder, a run directory or the name of a shipped model; evaluation mode, weights frozen."""
-    folder = _model_folder(source)
-    try:
-        settings = json.loads(read_text(folder / SETTINGS))
-    except (json.JSONDecodeError, RecursionError) as error:
-        raise InputError(f"{folder / SETTINGS} is not JSON: {error}") from None
-    if not isinstance(settings, dict) or settings.get("format") != "npdraw-model":
-        raise InputError(f"{folder / SETTINGS} does not describe an npdraw model")
-    if settings.get("version") != VERSION:
-        raise InputError(f"{folder} holds a model of version {settings.get('version')}; this npdraw reads {VERSION}")
-    config = from_dict(Config, settings.get("config"))
+    folder, config = _model_folder(source), model_config(source)
     tensors, made = read_tensors(folder / WEIGHTS, "model")
     k = config.bank.part_size
     model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, config.data.channels, k, k)))
@@ -173,6 +164,20 @@ def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw
     model.load_state_dict(tensors)
     vars(model)["provenance"] = made
     return model.requires_grad_(False).eval().to(device)
+
+
+def model_config(source: str | Path) -> Config:
+    """The config of a model, without its weights."""
+    folder = _model_folder(source)
+    try:
+        settings = json.loads(read_text(folder / SETTINGS))
+    except (json.JSONDecodeError, RecursionError) as error:
+        raise InputError(f"{folder / SETTINGS} is not JSON: {error}") from None
+    if not isinstance(settings, dict) or settings.get("format") != "npdraw-model":
+        raise InputError(f"{folder / SETTINGS} does not describe an npdraw model")
+    if settings.get("version") != VERSION:
+        raise InputError(f"{folder} holds a model of version {settings.get('version')}; this npdraw reads {VERSION}")
+    return from_dict(Config, settings.get("config"))
 
 
 def _find(source: str | Path) -> Path | None:

@@ -37,8 +37,12 @@ class Run:
             changed = [f"{k}.{n}" if isinstance(v, dict) else k for k, v in new.items() for n in _differing(old[k], v)]
             if changed == ["data.digest"]:
                 raise InputError(f"the images have changed since the run in {folder} began; choose another --out")
+            if changed == ["init_digest"]:
+                raise InputError(
+                    f"the weights of {config.init} have changed since the run in {folder} began; choose another --out"
+                )
             if changed:
-                name = changed[0].replace("_", "-")
+                name = ("init" if "init" in changed else changed[0]).replace("_", "-")
                 raise InputError(f"{folder} holds a run with another {name}; choose another --out, or remove it")
         elif run.folder.exists() and any(not p.name.endswith(".tmp") for p in run.folder.iterdir()):
             raise InputError(f"{folder} is not empty and holds no run; choose another --out")

@@ -24,10 +24,10 @@ from lightning.fabric import Fabric
 from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
-from npdraw import show
+from npdraw import show, store
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid, Shrunk, Stack, to_unit
-from npdraw.config import Config
+from npdraw.config import Config, fixed
 from npdraw.data import ImageSet, Subset, binarise, choose
 from npdraw.data.images import describe
 from npdraw.drawing import Drawing
@@ -148,9 +148,13 @@ def train(
     with Progress(quiet) as progress:
         scorer = network(device=fabric.device, progress=progress) if config.model_stage.score_every else None
         grid = Grid(*config.canvas_size, config.bank.part_size)
+        start = store.load_model(config.init) if config.init else None
         if run.has_bank:
             bank = run.bank()
             progress.say(f"going on with the run in {folder}")
+        elif start is not None:
+            bank = start.bank
+            progress.say(f"starting from {config.init}, with its bank of {config.bank.parts} parts")
         else:
             progress.say(f"building a bank of {config.bank.parts} parts from {config.bank.patches:,} patches")
             bank = build_bank(config, parts.train, grid)
@@ -158,6 +162,8 @@ def train(
         run.start(bank)
         torch.manual_seed(config.seed)
         model = NPDraw(config, bank).to(fabric.device)
+        if start is not None:
+            model.load_state_dict(start.state_dict())
         training = _resident(parts.train, model, config.seed)
         validation = _resident(parts.validation, model, 0)
         if run.writes:
@@ -183,8 +189,15 @@ def train(
 
 
 def settle(config: Config, data: ImageSet) -> Config:
-    """The config with what the images alone can say; images that it is not for are refused."""
+    """The config with what the images alone can say, and the weights to start from; images that it is not for are
+    refused, and so are settings that the weights are not for."""
+    start = _check_start(config) if config.init else ""
     found, wanted = ((x.channels, x.height, x.width) for x in (data, config.data))
+    if found != wanted and config.init:
+        raise InputError(
+            f"{data.name} holds images of {describe(*found)}, but {config.init} is a model of {describe(*wanted)}; "
+            "give images of that kind: a folder of pictures is read so, where neither --size nor --colour is given"
+        )
     if found != wanted:
         raise InputError(
             f"{data.name} holds images of {describe(*found)}, the config is for {describe(*wanted)}; give other "
@@ -198,7 +211,20 @@ def settle(config: Config, data: ImageSet) -> Config:
             f"images, at least {FEWEST} of them for validation, or --model-stage.score-every 0"
         )
     digest = chosen.train.digest()
-    return replace(config, data=replace(config.data, inverted=data.inverted, digest=digest))
+    return replace(config, data=replace(config.data, inverted=data.inverted, digest=digest), init_digest=start)
+
+
+def _check_start(config: Config) -> str:
+    """The hash of the weights that a run starts from; a config that they are not for is refused."""
+    own = fixed(store.model_config(config.init))
+    for name, value in fixed(config).items():
+        if value != own[name]:
+            option = name.replace("_", "-")
+            raise InputError(
+                f"{option} {value} does not go with the weights of {config.init}, which are for {own[name]}; leave "
+                f"--{option} away, or --init"
+            )
+    return store.weights_hash(config.init)
 
 
 def build_bank(config: Config, images: Subset, grid: Grid) -> PartBank:
@@ -246,6 +272,9 @@ def fit_prior(
     def over() -> bool:
         return bool(s.patience and "waited" in extra and extra["waited"] >= s.patience)
 
+    if run.config.init and not run.load()[1]:  # no epoch may be better than the weights it starts from
+        run.rewind("prior", -1)
+        run.log("prior", 0, after_epoch(-1, 0))
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
     stage = Stage("prior", objective, *settings, batch_of, after_epoch, over, extra, "prior-stage.batch")
     fit(fabric, run, stage, len(training.pixels), progress)
