@@ -365,12 +365,6 @@ def test_a_config_that_is_not_there(tmp_path: Path) -> None:
     refused(lambda: store.read_config(tmp_path), "cannot read")
 
 
-def test_shipped_digits_draw_their_committed_samples_again() -> None:
-    folder = store.shipped_models()["digits"]
-    model = store.load_model("digits")
-    assert model.sample(8, seed=0).drawing == store.load_drawing(folder / "samples.json")
-
-
 def test_written_tensors_are_readable_by_others(tmp_path: Path) -> None:
     store.save_bank(PartBank(torch.rand(2, 1, 3, 3)), tmp_path / "bank.safetensors")
     (tmp_path / "plain").write_text("")

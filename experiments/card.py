@@ -1,0 +1,160 @@
+"""`card`: the page that a shipped model comes with, and `listing`: the table of all of them.
+
+Both are made of a model and of its scores.json alone, so that no figure on them is typed by hand.
+"""
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from npdraw.data.images import describe
+from npdraw.evaluation.report import HEAD, cells
+from npdraw.evaluation.score import Score, figure
+from npdraw.model import NPDraw
+from npdraw.plan import parameters
+from npdraw.store import WEIGHTS, read_text
+from sets import SETS
+
+SEEDS = range(64)  # in the picture of samples
+DRAWN = 8  # drawings that are kept beside the weights
+STEPS = ("parts and decoder", "posterior", "prior")  # what lies between real images and samples, in this order
+
+
+def read_scores(found: Mapping[str, Any]) -> dict[str, Score]:
+    """The scores of a scores.json, by key."""
+    rows = {}
+    for key, row in found["scores"].items():
+        value = math.nan if row.get("value") is None else row["value"]  # JSON has no NaN
+        rows[key] = Score(key, row["label"], value, row.get("error"), row.get("real"), row.get("note", ""))
+    return rows
+
+
+def markdown(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
+    """A table, a line a row."""
+    lines = [head, ("---",) * len(head), *rows]
+    return "".join(f"| {' | '.join(line)} |\n" for line in lines)
+
+
+def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
+    """The page of a model, from its scores.json."""
+    facts, c, grid = SETS[found["set"]], model.config, model.grid
+    k, data = c.bank.part_size, found["data"]
+    images = describe(c.data.channels, c.data.height, c.data.width)
+    heat = f"temperature {found['temperature']:g}"
+    trained = f"{data['train']:,} training images, {data['validation']:,} more to validate on"
+    return f"""# The `{name}` model
+
+NP-DRAW (Zeng et al., UAI 2021) of {facts.title}, {images}: {c.bank.parts} parts of {k} x {k}, T = {grid.cells} steps,
+{parameters(model)}, in half precision.
+
+    npdraw sample {name} --out samples
+    NPDraw.from_pretrained("{name}").sample(64)
+
+![64 samples, seeds {SEEDS[0]}-{SEEDS[-1]}, {heat}](samples.png)
+
+Seeds {SEEDS[0]} to {SEEDS[-1]} at {heat}, none left out. `drawings.json` holds the first {DRAWN} as drawings, which a
+test draws again from the weights.
+
+## Data
+
+{_lines([f"{facts.title}: {trained}.", *facts.said(data["all"]), facts.terms])}
+## Scores
+
+{_protocol(found)}
+
+{markdown(HEAD, [tuple(x.strip() for x in cells(score)) for score in read_scores(found).values()])}
+{_lines(found["notes"])}
+## Where it loses
+
+{_lines([*_diagnosis(read_scores(found)), facts.failures])}
+## How it was made
+
+{_lines(_made(found))}"""
+
+
+def _lines(sentences: Sequence[str]) -> str:
+    return "".join(f"- {sentence}\n" for sentence in sentences)
+
+
+def _protocol(found: Mapping[str, Any]) -> str:
+    count, against, network = found["samples"]["count"], found["against"], found["network"]
+    first = found["request"]["seed"]
+    ink = "; both sides binarised once" if found["request"]["ink"] else ""
+    cut = "" if found["whole_protocol"] else ", cut short"
+    estimated = ", in which two tensors are estimates" if network["estimated"] else ""
+    return (
+        f"Protocol `{found['request']['protocol']}`{cut}: {count:,} samples (seeds {first}-{first + count - 1}, "
+        f"temperature {found['temperature']:g}) against {against['count']:,} {against['part']} images{ink}. "
+        f"Network: {network['name'].split(',')[0]}{estimated}. docs/scores.md says what each figure is."
+    )
+
+
+def _diagnosis(scores: Mapping[str, Score]) -> list[str]:
+    """What the scores say of where the error comes from."""
+    lines = []
+    if {"fid", "rfid_parse", "rfid_posterior"} <= scores.keys() and scores["fid"].real is not None:
+        fid = scores["fid"]
+        assert fid.real is not None
+        stages = [fid.real, scores["rfid_parse"].value, scores["rfid_posterior"].value, fid.value]
+        steps = [after - before for before, after in pairwise(stages)]
+        real, parse, posterior, samples = map(figure, stages)
+        lines.append(
+            f"FID of real images {real}, of the same after parser and decoder {parse}, after posterior and decoder "
+            f"{posterior}, of samples {samples}: most is lost by {STEPS[steps.index(max(steps))]}."
+        )
+    if "perplexity" in scores:
+        used, drawn, dead = scores["perplexity"], scores["drawn"], scores["dead"]
+        assert used.real is not None and drawn.real is not None and dead.real is not None
+        lines.append(
+            f"Samples use {figure(used.value)} parts (by perplexity) and draw {figure(drawn.value)} steps, parses "
+            f"{figure(used.real)} and {figure(drawn.real)}; parts never drawn: {dead.value:g}, in parses {dead.real:g}."
+        )
+    return lines
+
+
+def _made(found: Mapping[str, Any]) -> list[str]:
+    made = found["made"]
+    work = " and ".join(_stage(stage, epochs, made) for stage, epochs in made["epochs"].items())
+    if made["seconds"] is not None:
+        work += f"; {made['images_seen']:,} images seen in {made['seconds']:,.0f} s of training steps"
+    lines = [work + "."]
+    if "command" in made:
+        commit = f" (commit {made['commit']})" if "commit" in made else ""
+        lines.append(
+            f"`{made['command']}` with npdraw {made['npdraw']}{commit}, torch {made['torch']}, {made['device']}."
+        )
+    else:
+        lines.append("These weights are older than the record of command, code and device in their header.")
+    digest = f" Digest of the training images: {found['data']['digest']}." if found["data"]["digest"] else ""
+    lines.append(f"Config: config.json. SHA-256 of the weights: {found['weights']}.{digest}")
+    lines.append(f"Scored with npdraw {found['npdraw']}, torch {found['torch']}, {found['device']}.")
+    return lines
+
+
+def _stage(stage: str, epochs: int, made: Mapping[str, Any]) -> str:
+    """How long a stage was, and which epoch was kept by what."""
+    kept = dict(made.get("trained", {}).get(stage, {}))
+    epoch = kept.pop("epoch", None)
+    if not kept:
+        return f"{epochs} epochs of the {stage}"
+    (key, value), *_ = kept.items()
+    judge = key.removeprefix("validation").lstrip("_").replace("_", "-").upper() or "loss"
+    return f"{epochs} epochs of the {stage} (epoch {epoch} kept, with a validation {judge} of {figure(value)})"
+
+
+def listing(models: Mapping[str, Path]) -> str:
+    """One row a shipped model, by its folder."""
+    rows = []
+    for name, folder in models.items():
+        found = json.loads(read_text(folder / "scores.json"))
+        scores, facts = read_scores(found), SETS[found["set"]]
+        fid, nll = scores.get("fid"), scores.get("nll_weighted")
+        size = f"{(folder / WEIGHTS).stat().st_size / 1e6:.1f} MB"
+        shown = "" if fid is None else f"{cells(fid)[1]} (real images {cells(fid)[2]})"
+        likelihood = "" if nll is None else f"{figure(nll.value)} {nll.note.split(';')[0]}"
+        page = f"[`{name}`](../src/npdraw/models/{name}/README.md)"
+        rows.append((page, facts.title, size, shown, likelihood, facts.terms))
+    return markdown(("name", "set", "weights", "FID", "NLL, importance-weighted", "images"), rows)

@@ -1,0 +1,41 @@
+"""How models draw, step by step: the animation at README.md's top.
+
+    python experiments/figure_animation.py mnist omniglot
+
+Seeds 0 to 15 of each model that is named, at its own temperature, none left out, to docs/images/animation-NAME.gif;
+README.md shows them side by side.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from marked import put
+from npdraw import show, store
+from npdraw.canvas import render_steps
+
+ROOT = Path(__file__).parents[1]
+SEEDS = range(16)
+
+
+def main(names: list[str]) -> None:
+    width = min(60, 98 // max(len(names), 1))  # per cent of the page
+    shown = []
+    for name in names:
+        model = store.load_model(name)
+        drawn = model.sample(seed=SEEDS)
+        canvases, masks = render_steps(drawn.drawing, model.bank.parts, model.grid)
+        images, empty = model.as_given(drawn.images), float(model.config.data.inverted)
+        frames = show.animation_frames(model.as_given(canvases), masks, drawn.drawing.whether, images, empty=empty)
+        path = ROOT / "docs" / "images" / f"animation-{name}.gif"
+        with tempfile.TemporaryDirectory() as folder:  # there is a film too, which a page does not need
+            gif, _ = show.save_animation(frames, Path(folder) / name)
+            path.write_bytes(gif.read_bytes())
+        print(path)
+        text = f"{len(SEEDS)} samples of the {name} model, drawn part by part"
+        shown.append(f'<img alt="{text}" src="docs/images/{path.name}" width="{width}%">\n')
+    put(ROOT / "README.md", "animation", "".join(shown))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

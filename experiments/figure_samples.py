@@ -1,0 +1,39 @@
+"""Sampled canvases beside the images that the decoder makes of them, for every model that comes with the package.
+
+    python experiments/figure_samples.py
+
+Seeds 0 to 31 at each model's own temperature, none left out, to docs/images/sampled-NAME.png; README.md's Results show
+them.
+"""
+
+from pathlib import Path
+
+from marked import put
+from npdraw import NPDraw, show, store
+
+ROOT = Path(__file__).parents[1]
+SEEDS = range(32)
+COLUMNS = 16
+
+
+def shown(models: dict[str, NPDraw]) -> str:
+    """The part of README.md that shows the pictures."""
+    seeds = f"seeds {SEEDS[0]} to {SEEDS[-1]}"
+    return "\n".join(
+        f'`NPDraw.from_pretrained("{name}")`, {seeds}, temperature {model.config.temperature:g}, none left out:\n\n'
+        f"![canvases and images of the {name} model](docs/images/sampled-{name}.png)\n"
+        for name, model in models.items()
+    )
+
+
+def main() -> None:
+    models = {name: store.load_model(name) for name in store.shipped_models()}
+    for name, model in models.items():
+        drawn = model.sample(seed=SEEDS)
+        rows = {"canvas": model.as_given(drawn.canvases), "image": model.as_given(drawn.images)}
+        print(show.save_picture(show.pairs(rows, COLUMNS), ROOT / "docs" / "images" / f"sampled-{name}.png"))
+    put(ROOT / "README.md", "sampled", shown(models))
+
+
+if __name__ == "__main__":
+    main()

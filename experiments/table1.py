@@ -1,0 +1,248 @@
+"""The paper's Table 1, row by row: from data to FID, and on to a model that comes with the package.
+
+    python experiments/table1.py train NAME [--data SOURCE] [--seed S] [--out DIR] [--device D] [--inception FILE]
+    python experiments/table1.py score FOLDER [--data SOURCE] [--inception FILE] [--cache DIR] [--count N]
+    python experiments/table1.py table
+    python experiments/table1.py ship FOLDER NAME
+
+`train` trains the preset NAME in OUT/NAME-seedS, or goes on with what lies there, and leaves the weights in half
+precision in OUT/NAME-seedS/shipped. `score` takes the scores of such a run, or of a saved model, by the protocol
+`paper` into FOLDER/scores, and the row into table1.json. A model is scored once and no row replaces another: test
+images choose nothing. With --count it is a try and no row. `table` writes README.md's table from the rows. `ship` puts
+a scored model into the package, with its card. SOURCE is another place of the same images, a .npz.
+"""
+
+import argparse
+import json
+import statistics
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from card import DRAWN, SEEDS, card, listing, markdown, read_scores
+from marked import put
+from npdraw import show, store
+from npdraw.config import Config
+from npdraw.data import choose, data_folder, load
+from npdraw.errors import InputError, TrainingError
+from npdraw.evaluation import report
+from npdraw.evaluation.inception import load_inception
+from npdraw.evaluation.protocol import PROTOCOLS
+from npdraw.evaluation.request import Request
+from npdraw.evaluation.score import Score, figure
+from npdraw.evaluation.scores import Evaluation
+from npdraw.inputs import pick_device
+from npdraw.progress import Progress
+from npdraw.training.stages import train as train_model
+from sets import SETS
+
+ROOT = Path(__file__).parents[1]
+ROWS = ROOT / "experiments" / "table1.json"
+README, LIST = ROOT / "README.md", ROOT / "docs" / "models.md"
+MODELS = ROOT / "src" / "npdraw" / "models"
+TABLE = [name for name, facts in SETS.items() if facts.paper is not None]
+Row = dict[str, Any]
+
+
+def train(name: str, source: str | None, seed: int, out: Path, device: str, inception: Path | None) -> None:
+    """Train a preset, or go on with it."""
+    config = replace(store.read_config(store.presets()[name]), seed=seed)
+    folder = out / f"{name}-seed{seed}"
+    with Progress() as progress:
+        data = load(source or name, progress=progress)
+        progress.say(str(data))
+    model = train_model(config, data, folder, pick_device(device), network=partial(load_inception, inception))
+    store.save_model(model, folder / "shipped", half=True)
+
+
+def rows() -> dict[str, dict[str, Row]]:
+    """All rows so far, by set and seed."""
+    return json.loads(store.read_text(ROWS)) if ROWS.is_file() else {}
+
+
+def score(folder: Path, source: str | None, inception: Path | None, cache: Path | None, count: int | None) -> None:
+    """Take all scores of a model, unless the whole protocol has been taken already."""
+    began, device, weights = time.monotonic(), pick_device("auto"), _weights(folder)
+    model, digest, written = store.load_model(weights, device), store.weights_hash(weights), folder / "scores"
+    c, name = model.config, _set(model.config)
+    before = rows().get(name, {}).get(str(c.seed))
+    if count is None and before is not None and before["weights"] != digest:
+        raise InputError(f"{ROWS.name} has a row of {name}, seed {c.seed}, of other weights; remove it to replace it")
+    if (written / "scores.json").is_file():
+        found = json.loads(store.read_text(written / "scores.json"))
+        if found["weights"] == digest and found["whole_protocol"]:
+            print(f"{folder} is scored already")
+            return _add(found)
+    with Progress() as progress:
+        data = load(source or name, progress=progress)
+        if not SETS[name].classes:
+            data = replace(data, labels={})  # no classifier
+        chosen = choose(data, c.split, c.data.validation)
+        if c.data.digest not in ("", chosen.train.digest()):
+            raise InputError(f"{folder} was trained on other images than {source or name} holds; give --data")
+        network = load_inception(inception, device=device, progress=progress)
+        few = Request.images if count is None else min(count, Request.images)
+        request = Request(count=count, ink=c.data.ink, images=few)
+        kept = cache or data_folder() / "scores"
+        evaluation = Evaluation(model, data, request, lambda: network, kept, device, progress=progress)
+        scores, notes = evaluation.run()
+        pictures = evaluation.pictures()
+    about: Row = {"set": name, "seed": c.seed, **evaluation.about(), **report.facts(device), "weights": digest}
+    about["against"]["set"] = Path(data.name).name
+    about["network"]["estimated"] = network.estimated
+    parts = {"train": len(chosen.train), "validation": len(chosen.validation)}
+    about["data"] = {"all": len(data.train), **parts, "digest": c.data.digest}
+    about["made"] = _made(folder, weights, c, len(chosen.train))
+    about["seconds"] = round(time.monotonic() - began, 1)
+    title = f"{name}, seed {c.seed}: {about['samples']['count']:,} samples against {about['against']['count']:,} images"
+    report.write(written, title, scores, notes, about, pictures)
+    print("\n".join([title, report.table(scores), *notes]))
+    _add(json.loads(store.read_text(written / "scores.json")))
+
+
+def _weights(folder: Path) -> Path:
+    """The folder with the model that is scored and shipped: of a run, the one in half precision."""
+    return folder / "shipped" if (folder / "shipped" / store.SETTINGS).is_file() else folder
+
+
+def _set(config: Config) -> str:
+    """The set that a model is of, by the name of its images."""
+    stem = Path(config.data.source).stem
+    if (name := next((name for name in SETS if stem.startswith(name)), None)) is None:
+        raise InputError(f"the model is of {config.data.source}; rows are of {', '.join(SETS)}")
+    return name
+
+
+def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
+    """How a model came about: what its weights say, and the run's metrics, where these are there."""
+    path = folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in store.read_text(path).splitlines()] if path.is_file() else []
+    epochs, seen, seconds = {}, 0, 0.0
+    for stage, settings in (("prior", config.prior_stage), ("model", config.model_stage)):
+        batch, at = min(settings.batch, images), 0
+        for line in lines:
+            if line["stage"] == stage and "images_per_second" in line:  # every step is in one such line
+                steps, at = line["step"] - at, line["step"]
+                seen += steps * batch
+                seconds += steps * batch / line["images_per_second"]
+        epochs[stage] = at // (images // batch) if lines else settings.epochs
+    work = {"images_seen": seen, "seconds": round(seconds, 1)} if lines else {"images_seen": None, "seconds": None}
+    return {**store.provenance(weights), "epochs": epochs, **work}
+
+
+def _add(found: Row) -> None:
+    """Put a row where it belongs; what is no whole protocol, or not of the paper's table, is none."""
+    if found["whole_protocol"] and found["set"] in TABLE:
+        known = rows()
+        known.setdefault(found["set"], {})[str(found["seed"])] = found
+        store.write_text(ROWS, json.dumps(known, indent=2) + "\n")
+        print(f"{ROWS.name}: {found['set']}, seed {found['seed']}")
+
+
+def table(found: Mapping[str, Mapping[str, Row]]) -> str:
+    """The table in Markdown, from the rows: ours beside the paper's, and what must be said of it."""
+    lines: list[tuple[str, ...]] = []
+    notes: list[str] = []
+    estimated = False
+    for name in TABLE:
+        facts = SETS[name]
+        seeds = sorted(found.get(name, {}).values(), key=lambda row: row["seed"])
+        if not seeds:
+            lines.append((facts.title, "not measured yet", f"{facts.paper:.2f}", "", "", "", ""))
+            continue
+        fids, nlls = ([read_scores(row)[key] for row in seeds] for key in ("fid", "nll_weighted"))
+        floor = statistics.fmean(fid.real for fid in fids if fid.real is not None)
+        epochs = dict.fromkeys("{prior} + {model}".format(**row["made"]["epochs"]) for row in seeds)
+        figures = (_mean(fids), f"{facts.paper:.2f}", figure(floor), f"{_mean(nlls)} {nlls[0].note.partition(';')[0]}")
+        lines.append((facts.title, *figures, ", ".join(str(row["seed"]) for row in seeds), ", ".join(epochs)))
+        notes += dict.fromkeys(f"{facts.title}: {note}" for row in seeds for note in facts.said(row["data"]["all"]))
+        estimated |= any(row["network"]["estimated"] for row in seeds)
+    if estimated:
+        notes.append("Two tensors of this Inception are estimates: figures are close to the published network's.")
+    head = ("set", "FID", "FID, the paper", "FID, real images", "NLL, importance-weighted", "seeds", "epochs")
+    told = (
+        f"{PROTOCOLS['paper'].samples:,} samples against the test images, and as many real training images in their "
+        "place (protocol `paper`, [docs/scores.md](docs/scores.md)). ± is one standard deviation: over seeds or, where "
+        "there is one, over other samples.",
+        "Epochs are of the prior + of the model; the paper has 200 + 500.",
+    )
+    return markdown(head, lines) + "\n" + "".join(f"- {note}\n" for note in (*told, *notes))
+
+
+def _mean(scores: list[Score]) -> str:
+    values = [score.value for score in scores]
+    spread = statistics.stdev(values) if len(values) > 1 else scores[0].error
+    return figure(statistics.fmean(values)) + ("" if spread is None else f" ± {spread:.2g}")
+
+
+def ship(folder: Path, name: str) -> None:
+    """Put a scored model into the package, with all that belongs to it."""
+    weights, scores, target = _weights(folder), folder / "scores" / "scores.json", MODELS / name
+    if not scores.is_file():
+        raise InputError(f"{folder} has no scores yet; take them first: python experiments/table1.py score {folder}")
+    found = json.loads(store.read_text(scores))
+    if found["weights"] != store.weights_hash(weights):
+        raise InputError(f"the scores in {scores} are of other weights than lie in {weights}; score these")
+    tensors, _ = store.read_tensors(weights / store.WEIGHTS, "model")
+    if any(x.dtype in (torch.float32, torch.float64) for x in tensors.values()):
+        raise InputError(
+            f"the weights in {weights} are in full precision; score and ship what train leaves in shipped/"
+        )
+    model = store.load_model(weights)
+    drawn = model.sample(seed=SEEDS)
+    page, picture = card(name, model, found), show.grid(model.as_given(drawn.images))
+    settings = json.loads(store.read_text(weights / store.SETTINGS))
+    settings["config"]["data"]["source"] = found["set"]  # a name, not where the images lay in training
+    show.save_picture(picture, target / "samples.png")
+    store.save_drawing(drawn.drawing[:DRAWN], target / "drawings.json")
+    store.write_text(target / "scores.json", store.read_text(scores))
+    store.write_text(target / "README.md", page)
+    with store.replacing(target / store.WEIGHTS) as temporary:
+        temporary.write_bytes((weights / store.WEIGHTS).read_bytes())
+    store.write_text(target / store.SETTINGS, json.dumps(settings, indent=2) + "\n")
+    put(LIST, "models", listing({path.parent.name: path.parent for path in sorted(MODELS.glob("*/scores.json"))}))
+    print(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
+
+
+def main(words: list[str] | None = None) -> int:
+    """Run one command; the exit code is 0, 1 (it failed) or 2 (wrong input)."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    verbs = parser.add_subparsers(dest="verb", required=True)
+    trains, scores, _, ships = (verbs.add_parser(verb) for verb in ("train", "score", "table", "ship"))
+    trains.add_argument("name", choices=SETS)
+    trains.add_argument("--seed", type=int, default=0)
+    trains.add_argument("--out", type=Path, default=Path("runs/table1"))
+    trains.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
+    for verb in (scores, ships):
+        verb.add_argument("folder", type=Path)
+    for verb in (trains, scores):
+        verb.add_argument("--data")
+        verb.add_argument("--inception", type=Path)
+    scores.add_argument("--cache", type=Path)
+    scores.add_argument("--count", type=int)
+    ships.add_argument("name")
+    given = parser.parse_args(words)
+    try:
+        match given.verb:
+            case "train":
+                train(given.name, given.data, given.seed, given.out, given.device, given.inception)
+            case "score":
+                score(given.folder, given.data, given.inception, given.cache, given.count)
+            case "table":
+                put(README, "table1", table(rows()))
+            case "ship":
+                ship(given.folder, given.name)
+    except (InputError, TrainingError) as error:
+        print(f"table1: {' '.join(str(error).split())}", file=sys.stderr)
+        return 2 if isinstance(error, InputError) else 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

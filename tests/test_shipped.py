@@ -1,0 +1,74 @@
+"""Models that come with the package: they draw what they drew, and their pages say what was measured."""
+
+import json
+import tomllib
+from pathlib import Path
+
+import pytest
+import torch
+
+import figure_samples
+import table1
+from card import card, listing
+from marked import get
+from npdraw import NPDraw, store
+from sets import SETS
+
+SHIPPED = store.shipped_models()
+FILES = {"README.md", "config.json", "drawings.json", "model.safetensors", "samples.png", "scores.json"}
+each = pytest.mark.parametrize("name", SHIPPED)
+
+
+@each
+def test_it_has_all_that_belongs_to_it(name: str) -> None:
+    assert {path.name for path in SHIPPED[name].iterdir()} == FILES
+    tensors, _ = store.read_tensors(SHIPPED[name] / store.WEIGHTS, "model")
+    assert {x.dtype for x in tensors.values() if x.is_floating_point()} == {torch.float16}
+    assert store.load_model(name).config.data.source in SETS  # a name, no path
+
+
+@each
+def test_it_draws_its_committed_drawings_again(name: str) -> None:
+    drawn = NPDraw.from_pretrained(name).sample(8, seed=0).drawing
+    assert drawn == store.load_drawing(SHIPPED[name] / "drawings.json")
+
+
+@each
+def test_its_scores_are_of_its_weights(name: str) -> None:
+    found = json.loads((SHIPPED[name] / "scores.json").read_text(encoding="utf-8"))
+    assert found["weights"] == store.weights_hash(name)
+    assert found["made"].items() >= store.provenance(name).items()
+    assert found["set"] == store.load_model(name).config.data.source
+    if found["set"] in table1.TABLE:  # the row of the table is of the same weights
+        assert table1.rows()[found["set"]][str(found["seed"])] == found
+
+
+@each
+def test_its_card_has_the_figures_of_its_scores(name: str) -> None:
+    page = (SHIPPED[name] / "README.md").read_text(encoding="utf-8")
+    found = json.loads((SHIPPED[name] / "scores.json").read_text(encoding="utf-8"))
+    assert page == card(name, store.load_model(name), found)
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
+    shown = {row[0]: row[1:3] for row in rows[2:]}
+    for score in found["scores"].values():
+        value, real = shown[score["label"].strip()]
+        figures = [float(x.replace(",", "")) for x in (*value.split(" ± "), *[real] * bool(real))]
+        wanted = [score[key] for key in ("value", "error", "real") if key in score]
+        assert figures == pytest.approx(wanted, rel=0.05, abs=1e-9)  # an error has two digits
+
+
+def test_the_list_and_the_pictures_are_of_all_of_them() -> None:
+    assert get(table1.LIST, "models") == listing(SHIPPED)
+    shown = figure_samples.shown({name: store.load_model(name) for name in SHIPPED})
+    assert get(table1.README, "sampled") == shown
+    for name in SHIPPED:
+        assert (table1.ROOT / "docs" / "images" / f"sampled-{name}.png").is_file()
+
+
+def test_they_are_in_the_package_and_small_enough() -> None:
+    settings = tomllib.loads((table1.ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    patterns = settings["tool"]["setuptools"]["package-data"]["npdraw"]
+    files = [path for folder in SHIPPED.values() for path in folder.rglob("*") if path.is_file()]
+    package = Path(store.__file__).parent
+    assert all(any(path.relative_to(package).match(pattern) for pattern in patterns) for path in files)
+    assert sum(path.stat().st_size for path in files) < 60e6

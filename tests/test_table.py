@@ -1,0 +1,190 @@
+"""README.md's table of results, and the script that makes it: from a preset and images to a shipped model."""
+
+import json
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import table1
+from evaluation.extractors import Projection
+from marked import get, put
+from npdraw import store
+from npdraw.errors import InputError
+from npdraw.evaluation.protocol import PROTOCOLS, Protocol
+from sets import SETS
+from training import tiny
+
+PAPER = {"MNIST": "2.48", "Omniglot": "5.53", "CIFAR-10": "62.72", "CelebA": "41.10"}
+
+
+def row(name: str, seed: int, fid: float, estimated: bool = False) -> dict[str, Any]:
+    """A row as `score` writes it, as far as the table looks."""
+    scores = {
+        "fid": {"label": "FID", "value": fid, "error": 0.25, "real": 1.5},
+        "nll_weighted": {"label": "NLL", "value": 90.0 + seed, "error": 0.5, "note": "nats an image; other: ± 1"},
+    }
+    return {
+        "scores": scores,
+        "seed": seed,
+        "set": name,
+        "network": {"estimated": estimated},
+        "data": {"all": 30_000 if name == "celeba" else SETS[name].train},
+        "made": {"epochs": {"prior": 20, "model": 50 + seed}},
+    }
+
+
+def cells(text: str, title: str) -> list[str]:
+    (line,) = [line for line in text.splitlines() if line.startswith(f"| {title} |")]
+    return [cell.strip() for cell in line.strip("|").split("|")]
+
+
+def test_readme_has_the_table_of_the_rows() -> None:
+    assert get(table1.README, "table1") == table1.table(table1.rows())
+
+
+def test_a_row_that_is_not_measured_says_so() -> None:
+    for title, paper in PAPER.items():
+        found = cells(table1.table({}), title)
+        assert found[1:3] == ["not measured yet", paper]
+        assert not any(found[3:])
+
+
+def test_one_seed_has_its_own_error_and_several_their_deviation() -> None:
+    one = cells(table1.table({"mnist": {"3": row("mnist", 3, 4.0)}}), "MNIST")
+    assert one[1:] == ["4.000 ± 0.25", "2.48", "1.500", "93.00 ± 0.5 nats an image", "3", "20 + 53"]
+    values = [4.0, 5.5, 4.75]
+    several = {str(seed): row("mnist", seed, value) for seed, value in enumerate(values)}
+    found = cells(table1.table({"mnist": several}), "MNIST")
+    assert found[1] == f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.2g}"
+    assert found[4:] == ["91.00 ± 1 nats an image", "0, 1, 2", "20 + 50, 20 + 51, 20 + 52"]
+    several["1"]["scores"]["fid"]["value"] = 5.6
+    assert cells(table1.table({"mnist": several}), "MNIST") != found  # a number that differs is seen
+
+
+def test_what_must_be_said_of_a_row_is_said() -> None:
+    assert "estimates" not in table1.table({"mnist": {"0": row("mnist", 0, 4.0)}})
+    assert "estimates" in table1.table({"mnist": {"0": row("mnist", 0, 4.0, estimated=True)}})
+    text = table1.table({"celeba": {"0": row("celeba", 0, 40.0)}})
+    assert "CelebA: 30,000 of the 162,770 published training images, and other test images" in text
+
+
+def test_table_leaves_the_rest_of_the_page_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    page = tmp_path / "README.md"
+    page.write_text("before\n<!-- table1 -->\nold\n<!-- /table1 -->\nafter\n")
+    monkeypatch.setattr(table1, "README", page)
+    monkeypatch.setattr(table1, "ROWS", tmp_path / "table1.json")
+    assert table1.main(["table"]) == 0
+    assert page.read_text() == f"before\n<!-- table1 -->\n{table1.table({})}<!-- /table1 -->\nafter\n"
+    with pytest.raises(InputError, match="<!-- other -->"):
+        put(page, "other", "")
+
+
+def test_the_script_needs_nothing_of_the_command_line() -> None:
+    code = "import sys; sys.modules['tyro'] = None; import table1; print('kmedoids' in sys.modules)"
+    environment = tiny.environment()
+    environment["PYTHONPATH"] += f":{table1.ROOT / 'experiments'}"
+    found = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "False"
+
+
+@pytest.fixture
+def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A preset called mnist that is tiny, its images, and places of this test's own for all that is written."""
+    store.write_config(
+        tiny.config({"data": {"source": "mnist"}, "prior_stage": {"patience": 1}}), tmp_path / "mnist.yaml"
+    )
+    images = tiny.strokes(160)[:, 0].numpy()
+    np.savez(tmp_path / "strokes.npz", train_images=images[:88], test_images=images[88:])
+    page = tmp_path / "models.md"
+    page.write_text("<!-- models -->\n<!-- /models -->\n")
+    monkeypatch.setattr(store, "presets", lambda: {"mnist": tmp_path / "mnist.yaml"})
+    monkeypatch.setattr(table1, "load_inception", lambda *given, **named: Projection())
+    for name, path in (("ROWS", "table1.json"), ("LIST", "models.md"), ("MODELS", "models")):
+        monkeypatch.setattr(table1, name, tmp_path / path)
+    monkeypatch.setitem(PROTOCOLS, "paper", Protocol(70, "test", 72, 70))
+    return tmp_path
+
+
+def test_from_a_preset_to_a_shipped_model(
+    workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, images = workshop / "runs", ("--data", workshop / "strokes.npz")
+
+    def main(*words: object) -> int:
+        return table1.main([str(word) for word in words])
+
+    train = ("train", "mnist", "--seed", 1, "--out", out, "--device", "cpu", *images)
+    assert main(*train) == 0
+    folder = out / "mnist-seed1"
+    weights = (folder / "shipped" / store.WEIGHTS).read_bytes()
+    tensors, _ = store.read_tensors(folder / "shipped" / store.WEIGHTS, "model")
+    assert not any(x.dtype == torch.float32 for x in tensors.values())
+    assert store.load_model(folder).config.seed == 1
+    assert main(*train) == 0  # goes on with a run that is over: the same weights
+    assert (folder / "shipped" / store.WEIGHTS).read_bytes() == weights
+
+    score = ("score", folder, "--cache", workshop / "cache", *images)
+    assert main("ship", folder, "mnist") == 2
+    assert main(*score, "--count", 20) == 0  # a try
+    assert table1.rows() == {}
+    assert main(*score) == 0
+    found = table1.rows()["mnist"]["1"]
+    assert found == json.loads((folder / "scores" / "scores.json").read_text())
+    assert found["whole_protocol"] and found["weights"] == store.weights_hash(folder / "shipped")
+    assert {"fid", "kid", "precision", "rfid_parse", "nll_weighted", "psnr_parse", "perplexity"} <= found[
+        "scores"
+    ].keys()
+    assert found["scores"]["fid"]["error"] > 0 and found["scores"]["fid"]["real"] > 0
+    made = found["made"]
+    assert made.items() >= store.provenance(folder / "shipped").items()
+    epochs = {stage: max(line["step"] for line in tiny.rows(folder, stage)) // 5 for stage in ("prior", "model")}
+    assert made["epochs"] == epochs  # five steps an epoch
+    assert made["images_seen"] == 80 * sum(epochs.values()) and made["seconds"] > 0
+    assert str(workshop) not in json.dumps(found["against"])
+
+    monkeypatch.setattr(table1, "load_inception", None)  # not needed: it is scored once
+    table1.ROWS.unlink()
+    assert main(*score) == 0
+    assert table1.rows()["mnist"]["1"] == found
+    table1.ROWS.write_text(json.dumps({"mnist": {"1": {**found, "weights": "others"}}}))
+    assert main(*score) == 2
+    assert "other weights" in capsys.readouterr().err
+
+    assert main("ship", folder, "strokes") == 0
+    shipped = workshop / "models" / "strokes"
+    names = {"README.md", "config.json", "drawings.json", "model.safetensors", "samples.png", "scores.json"}
+    assert {path.name for path in shipped.iterdir()} == names
+    assert (shipped / store.WEIGHTS).read_bytes() == weights
+    model = store.load_model(shipped)
+    assert model.config.data.source == "mnist"
+    assert model.sample(8).drawing == store.load_drawing(shipped / "drawings.json")
+    assert f"{made['images_seen']:,} images seen" in (shipped / "README.md").read_text()
+    assert "`strokes`" in (workshop / "models.md").read_text()
+
+
+def test_what_cannot_be_scored_or_shipped_is_one_sentence(workshop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def refused(*words: object) -> str:
+        assert table1.main([str(word) for word in words]) == 2
+        (line,) = capsys.readouterr().err.splitlines()
+        return line
+
+    assert "no model at" in refused("score", workshop / "none")
+    folder = workshop / "model"
+    store.save_model(tiny.untrained({"data": {"source": "own.npz"}}), folder)
+    assert "own.npz" in refused("score", folder)
+    store.save_model(tiny.untrained({"data": {"source": "mnist", "digest": "another"}}), folder)
+    assert "other images" in refused("score", folder, "--data", workshop / "strokes.npz")
+    store.save_model(tiny.untrained({"data": {"source": "mnist"}}), folder)
+    assert "no scores yet" in refused("ship", folder, "mnist")
+    assert table1.main(["score", str(folder), "--data", str(workshop / "strokes.npz"), "--count", "20"]) == 0
+    capsys.readouterr()
+    assert "full precision" in refused("ship", folder, "mnist")
+    store.save_model(tiny.untrained({"data": {"source": "mnist"}}, contrast=2.0), folder, half=True)
+    assert "other weights" in refused("ship", folder, "mnist")
+    assert not (workshop / "models").exists()
