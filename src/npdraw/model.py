@@ -106,7 +106,7 @@ class NPDraw(nn.Module):
     def decode(self, drawing: Drawing) -> Tensor:
         """What the model shows for each drawing: (B,C,H,W). Batches are padded, so a drawing always looks the same."""
         self._no_batch_statistics()
-        canvas, size = self.render(drawing), fixed_batch(self.device)
+        canvas, size = self.render(drawing), min(CHUNK, fixed_batch(self.device))
         pictures = [canvas.new_zeros(0, self.config.data.channels, *self.decoder.size)]
         for x in canvas.split(size) if len(canvas) else ():
             padded = torch.cat([x, x[-1:].expand(size - len(x), -1, -1, -1)])
@@ -244,25 +244,35 @@ class NPDraw(nn.Module):
     # --- training ---
 
     def training_loss(
-        self, images: Tensor, parses: Drawing, noise: Tensor, temperature: Tensor, parsed: Tensor, kl_weight: float
+        self,
+        images: Tensor,
+        parses: Drawing,
+        noise: Tensor,
+        temperature: Tensor,
+        parsed: Tensor | None,
+        kl_weight: float,
     ) -> Loss:
-        """One batch of stage two. Where `parsed` (B,) is true the canvas comes from the parse, not from the posterior.
+        """One batch of stage two. Where `parsed` (B,) is true, or for all images where there is none, the canvas comes
+        from the parse, not from the posterior.
 
         Reconstruction is summed over pixels, KL and regulariser over steps and variables; all are averaged over the
         batch. The KL of each step is analytic given the (relaxed) canvases before it.
         """
         stage, places, parts = self.config.model_stage, self.grid.cells, self.bank.parts
         choices = self.posterior(images)
-        perturbed = choices.perturb(noise)
-        drawing = perturbed.best(self.prior.no_repeat)
-        soft = relax(self._free(perturbed, drawing), temperature, self.config.posterior.whether)
-        cells = soft_cell_canvases(*soft, parts)  # (B,T,L,D)
-        last = torch.where(parsed[:, None, None], last_cells(parses, parts, places), cells[:, -1])
+        last, kl = last_cells(parses, parts, places), images.new_zeros(())
+        if kl_weight or parsed is not None:
+            perturbed = choices.perturb(noise)
+            drawing = perturbed.best(self.prior.no_repeat)
+            soft = relax(self._free(perturbed, drawing), temperature, self.config.posterior.whether)
+            cells = soft_cell_canvases(*soft, parts)  # (B,T,L,D)
+            if parsed is not None:
+                last = torch.where(parsed[:, None, None], last, cells[:, -1])
+            if kl_weight:
+                place = soft.where * soft.whether.to(cells.dtype)[..., None]
+                prior = self.prior(cells[:, :-1], place[:, :-1])
+                kl = kl_weight * self._free(choices, drawing).kl(prior).total().mean()
         reconstruction = -self.likelihood(self.grid.join(last)).log_prob(images).mean()
-        kl = reconstruction.new_zeros(())
-        if kl_weight:
-            place = soft.where * soft.whether.to(cells.dtype)[..., None]
-            kl = kl_weight * self._free(choices, drawing).kl(self.prior(cells[:, :-1], place[:, :-1])).total().mean()
         regulariser = -self._log_q(choices, parses).total().mean()
         total = reconstruction + kl + stage.regulariser * regulariser
         return Loss(total, reconstruction, kl, regulariser)

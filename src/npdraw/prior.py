@@ -10,7 +10,8 @@ Choices, where paper and released code are silent or differ (docs/architecture.m
 
 Sampling keeps a cache and sends only the newest canvas through the CNN. Where the heads together are wider than the
 model (the paper: 16 heads of 64 on width 64), the products Wq'Wk and WoWv are folded and the normed inputs themselves
-are cached: 32 times less to store and read than keys and values, and the same numbers up to rounding.
+are cached: 32 times less to store and read than keys and values, and the same numbers up to rounding. On a GPU a batch
+is one CUDA graph (graphs.py).
 """
 
 import math
@@ -26,12 +27,13 @@ from npdraw.canvas import Grid, cell_canvases, mask_cells, place_masks, used_pla
 from npdraw.choices import NEVER, Choices, Terms
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.graphs import replay
 from npdraw.noise import choose, seed_list, uniform, wide
 
 
 def fixed_batch(device: torch.device) -> int:
     """Samples are drawn in batches padded to this size: another matrix shape rounds differently and can flip a draw."""
-    return 64 if device.type == "cpu" else 1024
+    return {"cpu": 64, "cuda": 2048}.get(device.type, 256)
 
 
 class Attention(nn.Module):
@@ -109,29 +111,41 @@ class Stem(nn.Module):
     """The shallow CNN on a canvas and its place mask: two layers, ReLU after the first, and a linear layer.
 
     The first layer is a 3 x 3 convolution of stride 2 on the padded canvas, or (`cells`, far cheaper) a linear layer on
-    each cell's pixels and its mask, which is one window a cell without ever joining the cells.
+    each cell's pixels and its mask, which is one window a cell without ever joining the cells. Between the second layer
+    and the linear one stands nothing, so they are one linear map: `fold` makes it from their weights, once for any
+    number of canvases. The first convolution is a matrix product of windows: with so few channels the libraries' own
+    convolutions took half of a GPU's training step, nearly all of it for the gradients of 16 x 16 x 9 weights.
     """
 
     def __init__(self, bank: PartBank, grid: Grid, width: int, channels: int, cells: bool):
         super().__init__()
         self.grid, self.cells = grid, cells
-        size = (grid.rows, grid.columns) if cells else tuple(-(-side // 2) for side in grid.padded)
+        self.size = (grid.rows, grid.columns) if cells else tuple(-(-side // 2) for side in grid.padded)
         inputs = bank.parts[0].numel() + 1
         self.first = nn.Linear(inputs, channels) if cells else nn.Conv2d(bank.channels + 1, channels, 3, 2, 1)
         self.second = nn.Conv2d(channels, channels, 3, padding=1)
-        self.out = nn.Linear(channels * size[0] * size[1], width)
+        self.out = nn.Linear(channels * self.size[0] * self.size[1], width)
 
-    def forward(self, cells: Tensor, masks: Tensor) -> Tensor:
+    def fold(self) -> tuple[Tensor, Tensor]:
+        """Weight (W, h * w * channels) and bias (W,) of second and last layer in one."""
+        after = self.out.weight.unflatten(1, (-1, *self.size))  # (W,channels,h,w)
+        weight = F.conv_transpose2d(after, self.second.weight, padding=1).permute(0, 2, 3, 1)  # (W,h,w,channels)
+        assert self.second.bias is not None
+        return weight.flatten(1), self.out.bias + after.sum((2, 3)) @ self.second.bias
+
+    def forward(self, cells: Tensor, masks: Tensor, folded: tuple[Tensor, Tensor]) -> Tensor:
         """Canvases (N,L,D) and place masks (N,L) -> (N,W)"""
         masks = masks.to(cells.dtype)
         if self.cells:
             x = self.first(torch.cat([cells, masks[..., None]], dim=-1))  # (N,L,channels)
-            x = x.mT.reshape(len(x), -1, self.grid.rows, self.grid.columns)
         else:
             canvas = self.grid.join(cells, crop=False)  # (N,C,Hp,Wp)
             place = self.grid.join(mask_cells(masks, self.grid, cells.dtype), crop=False)  # (N,1,Hp,Wp)
-            x = self.first(torch.cat([canvas, place], dim=1))
-        return self.out(self.second(x.relu()).flatten(1))
+            x = (
+                F.pad(torch.cat([canvas, place], dim=1), (1, 1, 1, 1)).unfold(2, 3, 2).unfold(3, 3, 2)
+            )  # (N,C+1,h,w,3,3)
+            x = F.linear(x.permute(0, 2, 3, 1, 4, 5).flatten(3), self.first.weight.flatten(1), self.first.bias)
+        return F.linear(x.relu().flatten(1), *folded)
 
 
 def sinusoids(steps: int, width: int) -> Tensor:
@@ -184,7 +198,7 @@ class Prior(nn.Module):
         x = self.start.expand(b, 1, -1)
         if s:
             seen = masks if self.mask == "step" else masks.cummax(1).values
-            newest = self.stem(cells.flatten(0, 1), seen.flatten(0, 1)).reshape(b, s, -1)
+            newest = self.stem(cells.flatten(0, 1), seen.flatten(0, 1), self.stem.fold()).reshape(b, s, -1)
             x = torch.cat([x, newest.to(x.dtype)], dim=1)  # (B,S+1,W)
         x = self.drop(x + self.positions[: s + 1])
         for block in self.blocks:
@@ -249,10 +263,15 @@ class Prior(nn.Module):
             if self.no_repeat and bool((masks & used_places(masks)).any()):
                 raise InputError("this prior never draws in the same place twice, but the prefix does")
             prefix = prefix[torch.arange(len(seeds)) % len(prefix)] if len(seeds) else prefix[:0]
-        size, found = fixed_batch(device), []
+        size, found, settings = fixed_batch(device), [], (temperature, top_k, top_p)
         for first in range(0, len(seeds), size):
             index = torch.arange(first, first + size, device=device).clamp_max(len(seeds) - 1)  # pad with the last
-            drawn = self.draw(seeds[index], temperature, top_k, top_p, prefix[index] if prefix else None)
+            if device.type == "cuda" and prefix is None:
+                drawn = Drawing(
+                    *replay(self, settings, lambda s: self.draw(s, *settings, None).tensors(), seeds[index])
+                )
+            else:
+                drawn = self.draw(seeds[index], *settings, prefix[index] if prefix else None)
             found.append(drawn[: len(seeds) - first])
         empty = torch.zeros(0, self.steps, dtype=torch.int64, device=device)
         return Drawing.cat(found) if found else Drawing(empty, empty, empty)
@@ -268,7 +287,7 @@ class Prior(nn.Module):
         cells = parts.new_zeros(b, self.places, parts[0].numel())  # (B,L,D)
         used = torch.zeros(b, self.places, dtype=torch.bool, device=parts.device)
         drawing = Drawing(*torch.zeros(3, b, self.steps, dtype=torch.int64, device=parts.device))
-        x = self.start.expand(b, -1)
+        x, folded = self.start.expand(b, -1), self.stem.fold()
         for t in range(self.steps):
             if prefix is not None and t < prefix.steps:
                 step = Drawing(*(v[:, t : t + 1] for v in prefix.tensors()))
@@ -283,7 +302,7 @@ class Prior(nn.Module):
                 cells = torch.maximum(cells, cell_canvases(step, parts, self.places)[:, 0])
                 mask = place_masks(step, self.places)[:, 0]  # (B,L)
                 used |= mask
-                x = self.stem(cells, used if self.mask == "union" else mask)
+                x = self.stem(cells, used if self.mask == "union" else mask, folded)
         return drawing
 
     def _pick(

@@ -1,0 +1,52 @@
+"""`replay`: a function of one tensor as one CUDA graph.
+
+Drawing a batch is thousands of small kernels, and on a GPU the host takes longer to launch them than the device to run
+them. Recorded once and replayed, they are one launch, and the same kernels on the same shapes: the same numbers.
+
+The first call with given settings runs as it is (a single small request should not wait for a recording), the second
+records. A graph reads the weights where they lie, so new values in the same place are seen; weights in another place
+make another recording. One recording is kept for each owner.
+"""
+
+import threading
+from collections.abc import Callable, Hashable
+from dataclasses import dataclass
+from itertools import chain
+from weakref import WeakKeyDictionary
+
+import torch
+from torch import Tensor, nn
+
+Work = Callable[[Tensor], tuple[Tensor, ...]]
+
+
+@dataclass
+class _Recording:
+    key: Hashable
+    graph: torch.cuda.CUDAGraph | None = None  # none before the second call
+    given: Tensor | None = None
+    made: tuple[Tensor, ...] = ()
+
+
+_RECORDINGS: WeakKeyDictionary[nn.Module, _Recording] = WeakKeyDictionary()
+_LOCK = threading.Lock()  # a recording has one place for what it is given
+
+
+@torch.no_grad()
+def replay(owner: nn.Module, settings: Hashable, work: Work, given: Tensor) -> tuple[Tensor, ...]:
+    """`work(given)`, where `work` reads the weights of `owner` and `settings` is all else that it depends on."""
+    places = tuple(x.data_ptr() for x in chain(owner.parameters(), owner.buffers()))
+    key = (settings, given.shape, given.device, places)
+    with _LOCK, torch.cuda.device(given.device):
+        recording = _RECORDINGS.get(owner)
+        if recording is None or recording.key != key:
+            _RECORDINGS[owner] = _Recording(key)
+            return work(given)  # this also loads the kernels, which must not happen while a graph is recorded
+        if recording.graph is None:
+            recording.given, recording.graph = given.clone(), torch.cuda.CUDAGraph()
+            with torch.cuda.graph(recording.graph, capture_error_mode="thread_local"):
+                recording.made = work(recording.given)
+        assert recording.given is not None
+        recording.given.copy_(given)
+        recording.graph.replay()
+        return tuple(x.clone() for x in recording.made)

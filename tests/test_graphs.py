@@ -1,0 +1,41 @@
+"""A batch as one CUDA graph draws what the same batch draws step by step. (The CPU draws step by step always.)"""
+
+import pytest
+import torch
+
+from npdraw.bank import PartBank
+from npdraw.canvas import Grid
+from npdraw.prior import Prior, fixed_batch
+
+needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+
+
+def small() -> Prior:
+    torch.manual_seed(0)
+    bank = PartBank(torch.rand(8, 1, 5, 5))
+    prior = Prior(bank, Grid(20, 20, 5), width=32, depth=2, heads=2, head_dim=32, mlp=64)
+    return prior.eval().requires_grad_(False).to("cuda")
+
+
+@needs_cuda
+def test_a_recording_draws_what_the_steps_draw() -> None:
+    prior, size = small(), fixed_batch(torch.device("cuda"))
+    drawn = prior.sample(3 * size, seed=5)  # step by step, recorded, replayed
+    for i in range(3):
+        plain = prior.draw(torch.arange(5 + i * size, 5 + (i + 1) * size, device="cuda"), 1.0, None, None, None)
+        assert drawn[i * size : (i + 1) * size] == plain
+
+
+@needs_cuda
+def test_a_recording_sees_new_weights_and_new_settings() -> None:
+    prior = small()
+    before = [prior.sample(4, seed=1) for _ in range(3)]
+    assert before[0] == before[1] == before[2]
+    with torch.no_grad():
+        prior.what[-1].weight.normal_()
+    after = prior.sample(4, seed=1)
+    assert after != before[0]
+    seeds = torch.arange(1, 1 + fixed_batch(torch.device("cuda")), device="cuda").clamp_max(4)
+    assert after == prior.draw(seeds, 1.0, None, None, None)[:4]
+    cold = [prior.sample(4, seed=1, temperature=0.0) for _ in range(3)]
+    assert cold[0] == cold[1] == cold[2] == prior.draw(seeds, 0.0, None, None, None)[:4]
