@@ -1,25 +1,26 @@
-"""How much the cache gains: images a second of `Prior.draw` beside the same prior sampled without a cache, in one run.
+"""How fast samples are drawn, how much memory that takes, and how much the cache gains.
 
-    python benchmarks/sampling.py [--device cpu] [--batches 64 256] [--steps 36 64]
+    python benchmarks/sampling.py [--presets mnist cifar10] [--batches 64 256] [--images 10000] [--device cpu]
 
-The baseline is the same module in the same mode, batch and noise. At step t it runs `Prior.forward` on the canvases of
-the steps before, and nothing beyond them. Priors have the paper's sizes: MNIST (T = 36) and CIFAR-10 (T = 64); weights
-are random, which changes no cost. Both samplers must give the same drawings, up to rounding.
+First the prior alone: `Prior.sample` of so many drawings, beside the same prior sampled without a cache in the same
+run. The baseline is the same module in the same mode and with the same noise, in batches of at most the size that
+`Prior.sample` draws in; at step t it runs `Prior.forward` on the canvases of the steps before, and nothing beyond them.
+Both must give the same drawings, up to rounding. Then whole images, by `NPDraw.sample`: prior and decoder. Models have
+a preset's sizes and random weights. Memory is that of `sample` from its first call on: on a GPU the first ones record
+the CUDA graph which the others replay.
 """
 
 import argparse
-import time
-from collections.abc import Callable
 
 import torch
+from measuring import DEVICES, count, forget_peak, header, machine, peak, preset, random_model, row, seconds, steady
 from torch import Tensor
 
-from npdraw import Drawing, Grid, PartBank, Prior
+from npdraw import Drawing, Prior, store
 from npdraw.canvas import cell_canvases, place_masks
 from npdraw.choices import Choices
 from npdraw.noise import uniform
-
-SIZES = {36: (Grid(28, 28, 5), 50, 1), 64: (Grid(32, 32, 4), 200, 3)}  # T: grid, parts, channels
+from npdraw.prior import fixed_batch
 
 
 @torch.no_grad()
@@ -37,47 +38,48 @@ def uncached(prior: Prior, seeds: Tensor) -> Drawing:
     return drawing
 
 
-def seconds(work: Callable[[], Drawing], device: str) -> tuple[float, Drawing]:
-    """Wall time of one call, the device's queue included."""
-    if device == "cuda":
-        torch.cuda.synchronize()
-    start = time.perf_counter()
-    result = work()
-    if device == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter() - start, result
+def compare(name: str, batch: int, device: str) -> None:
+    """One row: the prior with its cache and without."""
+    prior = random_model(preset(name), device).eval().prior
+    forget_peak(device)
+    fast = steady(lambda: prior.sample(batch), device, budget=1.0)
+    memory, drawn = peak(device), prior.sample(batch)
+    shares = torch.arange(batch, device=device).split(fixed_batch(prior.start.device))
+    uncached(prior, shares[0][:2])  # warm up
+    plain: list[Drawing] = []
+    slow = seconds(lambda: plain.extend(uncached(prior, seeds) for seeds in shares), device)
+    pairs = zip(drawn.tensors(), Drawing.cat(plain).tensors(), strict=True)
+    same = torch.stack([(a == b).all(1) for a, b in pairs]).all(0)
+    speeds = (batch / fast, batch / slow, slow / fast)
+    row(name, prior.steps, batch, *speeds, f"{int(same.sum())} of {batch}", memory)
+
+
+def whole(name: str, images: int, device: str) -> None:
+    """One row: prior and decoder."""
+    model = random_model(preset(name), device).eval()
+    forget_peak(device)
+    took = steady(lambda: model.sample(images), device, budget=1.0)
+    row(name, images, images / took, took, peak(device))
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--device", default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--batches", type=int, nargs="+", default=[64, 256])
-    parser.add_argument("--steps", type=int, nargs="+", default=[36, 64], choices=list(SIZES))
+    parser.add_argument("--presets", nargs="+", default=["mnist", "cifar10"], choices=list(store.presets()))
+    parser.add_argument("--batches", type=count, nargs="+", help="drawings; 64 and 2048 on a GPU, 64 on the CPU")
+    parser.add_argument("--images", type=count, help="whole images; 10,000 on a GPU, 512 on the CPU")
+    parser.add_argument("--device", default=DEVICES[0], choices=DEVICES)
     args = parser.parse_args()
-    print(f"torch {torch.__version__}, {args.device}, {torch.get_num_threads()} CPU threads")
-    print(" T  batch  cached images/s  uncached images/s  ratio  same drawings")
-    for steps in args.steps:
-        grid, parts, channels = SIZES[steps]
-        torch.manual_seed(0)
-        bank = PartBank(torch.rand(parts, channels, grid.part_size, grid.part_size))
-        prior = Prior(bank, grid).eval().to(args.device)
-        for batch in args.batches:
-            seeds = torch.arange(batch, device=args.device)
-
-            @torch.no_grad()
-            def cached(seeds: Tensor = seeds, prior: Prior = prior) -> Drawing:
-                return prior.draw(seeds, 1.0, None, None, None)
-
-            seconds(cached, args.device)  # warm up
-            fast = sorted(seconds(cached, args.device)[0] for _ in range(3))[1]
-            slow, plain = seconds(lambda s=seeds, p=prior: uncached(p, s), args.device)
-            drawn = cached()
-            same = sum(drawn[i] == plain[i] for i in range(batch))
-            print(
-                f"{steps:2d}  {batch:5d}  {batch / fast:15.1f}  {batch / slow:17.1f}  {slow / fast:5.1f}  "
-                f"{same} of {batch}",
-                flush=True,
-            )
+    device, gpu = args.device, args.device == "cuda"
+    print(f"torch {torch.__version__}, {machine(device)}")
+    header("preset", "T", "drawings", "images/s", "uncached images/s", "ratio", "same drawings", "peak MiB")
+    for name in args.presets:
+        for batch in args.batches or ([64, 2048] if gpu else [64]):
+            compare(name, batch, device)
+    print()
+    images = args.images or (10_000 if gpu else 512)
+    header("preset", "whole images", "images/s", "seconds", "peak MiB")
+    for name in args.presets:
+        whole(name, images, device)
 
 
 if __name__ == "__main__":

@@ -1,0 +1,97 @@
+"""What the benchmarks share: how long work takes on a device, how much memory, and a model of a preset's sizes.
+
+Weights, parts and parses are random everywhere: they change no cost.
+"""
+
+import argparse
+import ctypes
+import gc
+import re
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from npdraw import Config, NPDraw, PartBank, store
+from npdraw.words import many
+
+DEVICES = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]  # the first is the default
+
+
+def count(text: str) -> int:
+    """An option's value that must be at least 1."""
+    if not text.isascii() or not text.isdigit() or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"give a whole number of at least 1, not {text}")
+    return int(text)
+
+
+def machine(device: str) -> str:
+    """The device in words."""
+    return torch.cuda.get_device_name() if device == "cuda" else f"CPU, {many(torch.get_num_threads(), 'thread')}"
+
+
+def row(*cells: object) -> None:
+    """One line of a Markdown table; floats with three digits, or whole where they are large."""
+    words = (format(x, ",.0f" if x >= 100 else ".3g") if isinstance(x, float) else str(x) for x in cells)
+    print(f"| {' | '.join(words)} |", flush=True)
+
+
+def header(*names: str) -> None:
+    row(*names)
+    row(*("---" for _ in names))
+
+
+def seconds(work: Callable[[], object], device: str, times: int = 1) -> float:
+    """Wall time of one of several calls in a row. The device is waited for before and after them, not between."""
+    if device == "cuda":
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(times):
+        work()
+    if device == "cuda":
+        torch.cuda.synchronize()
+    return (time.perf_counter() - began) / times
+
+
+def steady(work: Callable[[], object], device: str, budget: float) -> float:
+    """Seconds of a call once it is warm: the mean of as many as fit the budget, 2 to 50.
+
+    A GPU is warm after three calls, since sampling records its CUDA graph in the second.
+    """
+    for _ in range(3 if device == "cuda" else 1):
+        work()
+    once = seconds(work, device)
+    return seconds(work, device, min(50, max(2, int(budget / once))))
+
+
+def forget_peak(device: str) -> float:
+    """Let `peak` count from here; what it is now. On the CPU, on Linux with glibc alone."""
+    gc.collect()
+    if device == "cuda":
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+    else:
+        ctypes.CDLL(None).malloc_trim(0)  # give back what is free but still held for the next tensor
+        Path("/proc/self/clear_refs").write_text("5")  # the process's peak is what it holds now
+    return peak(device)
+
+
+def peak(device: str) -> float:
+    """Most memory since `forget_peak`, in MiB: torch's tensors on a GPU, the whole process on the CPU."""
+    if device == "cuda":
+        return torch.cuda.max_memory_allocated() / 2**20
+    found = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())
+    assert found
+    return int(found[1]) / 2**10
+
+
+def preset(name: str) -> Config:
+    return store.read_config(store.presets()[name])
+
+
+def random_model(config: Config, device: str) -> NPDraw:
+    """A model with random weights and parts."""
+    torch.manual_seed(0)
+    k = config.bank.part_size
+    return NPDraw(config, PartBank(torch.rand(config.bank.parts, config.data.channels, k, k))).to(device)

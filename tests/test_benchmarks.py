@@ -1,0 +1,88 @@
+"""The benchmarks of sampling, training and growth run at their smallest, and their tables can be read."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+FOLDER = Path(__file__).parents[1] / "benchmarks"
+
+
+def run(name: str, *options: str | Path, fails: bool = False) -> str:
+    """What a script prints, on one thread of the CPU."""
+    command = [sys.executable, str(FOLDER / f"{name}.py"), *map(str, options)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == (2 if fails else 0), done.stderr
+    return done.stderr if fails else done.stdout
+
+
+def tables(text: str) -> list[list[dict[str, str]]]:
+    """The Markdown tables in a text, each as rows by the names of its columns."""
+    found: list[list[dict[str, str]]] = []
+    names: list[str] = []
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")] if line.startswith("|") else []
+        if not cells:
+            names = []
+        elif not names:
+            names = cells
+            found.append([])
+        elif set(cells) != {"---"}:
+            found[-1].append(dict(zip(names, cells, strict=True)))
+    return found
+
+
+def number(text: str) -> float:
+    return float(text.replace(",", ""))
+
+
+def test_sampling() -> None:
+    (prior,), (whole,) = tables(
+        run("sampling", "--device", "cpu", "--presets", "digits", "--batches", "2", "--images", "3")
+    )
+    assert (prior["preset"], prior["T"], prior["drawings"], prior["same drawings"]) == ("digits", "36", "2", "2 of 2")
+    fast, slow = number(prior["images/s"]), number(prior["uncached images/s"])
+    assert number(prior["ratio"]) == pytest.approx(fast / slow, rel=0.02)
+    assert (whole["preset"], whole["whole images"]) == ("digits", "3")
+    assert number(whole["images/s"]) * number(whole["seconds"]) == pytest.approx(3, rel=0.02)
+    assert all(100 < number(row["peak MiB"]) < 5_000 for row in (prior, whole))
+
+
+def test_training() -> None:
+    (rows,) = tables(run("training", "--device", "cpu", "--presets", "digits", "--batch", "2"))
+    assert [(row["stage"], row["batch"], row["mode"]) for row in rows] == [("one", "2", "fp32"), ("two", "2", "fp32")]
+    for row in rows:
+        took, floors = number(row["ms a step"]), [number(v) for k, v in row.items() if k.startswith("floor of ")]
+        assert number(row["images/s"]) == pytest.approx(2e3 / took, rel=0.02)
+        assert len(floors) == 2 and all(0 < floor < took for floor in floors)
+        assert number(row["times the floor"]) == pytest.approx(took / max(floors), rel=0.02)
+        assert 100 < number(row["peak MiB"]) < 5_000
+
+
+def test_growth_and_its_picture(tmp_path: Path) -> None:
+    smallest = ("--device", "cpu", "--preset", "digits", "--batch", "2", "--factors", "M")
+    rows, summary = tables(run("growth", *smallest, "--results", tmp_path))
+    found = json.loads((tmp_path / "growth-cpu.json").read_text(encoding="utf-8"))
+    assert found["base"] == {"T": 36, "M": 50, "size": 24, "batch": 2}
+    assert found["torch"] and found["device"].startswith("CPU") and found["command"].startswith("python benchmarks/")
+    work = ("sampling", "stage one", "stage two")
+    assert [(r["value"], r["work"]) for r in found["rows"]] == [(m, w) for m in (50, 200, 500, 2000) for w in work]
+    for printed, kept in zip(rows, found["rows"], strict=True):
+        assert number(printed["ms an image"]) == pytest.approx(kept["ms"] / kept["images"], rel=0.02)
+        assert kept["memory_mib"] >= 0
+    assert [(r["work"], r["from"], r["to"]) for r in summary] == [(w, "50", "2000") for w in work]
+    first, last = ([number(r["ms an image"]) for r in rows if r["value"] == value] for value in ("50", "2000"))
+    for a, b, r in zip(first, last, summary, strict=True):
+        assert number(r["times the time an image"]) == pytest.approx(b / a, rel=0.05)
+    run("growth", "--results", tmp_path, "--plot", tmp_path / "growth.png")
+    with Image.open(tmp_path / "growth.png") as picture:
+        assert picture.width > 1_000
+
+
+def test_what_cannot_be_is_refused() -> None:
+    assert "at least 1" in run("sampling", "--batches", "0", fails=True)
