@@ -19,6 +19,7 @@ import tyro
 
 from npdraw.config import Config, Reading
 from npdraw.errors import InputError, TrainingError
+from npdraw.processes import this_process
 from npdraw.verbs import VERBS, Early, Train, Verb
 
 T = TypeVar("T")
@@ -77,7 +78,7 @@ def _sentences() -> Iterator[None]:
 
 def _complain(sentence: str, code: int, everywhere: bool = False) -> int:
     """One line on stderr; of several processes on a machine the first speaks for all, unless it is their own matter."""
-    if everywhere or os.environ.get("LOCAL_RANK", "0") == "0":
+    if everywhere or this_process().local_rank == 0:
         print(f"npdraw: {' '.join(sentence.split())}", file=sys.stderr)
     return code
 

@@ -128,10 +128,10 @@ def adopt(config: Config, init: str) -> Config:
         prior=model.prior,
         posterior=model.posterior,
         decoder=model.decoder,
-        prior_stage=dataclasses.replace(config.prior_stage, rate=model.prior_stage.rate / SLOWER),
+        prior_stage=dataclasses.replace(config.prior_stage, rate=_slower(model.prior_stage.rate)),
         model_stage=dataclasses.replace(
             config.model_stage,
-            rate=stage.rate / SLOWER,
+            rate=_slower(stage.rate),
             regulariser=stage.regulariser,
             kl=stage.kl,
             parsed_start=stage.parsed_end,  # where the model's own training ended
@@ -139,6 +139,10 @@ def adopt(config: Config, init: str) -> Config:
         ),
         temperature=model.temperature,
     )
+
+
+def _slower(rate: float) -> float:
+    return float(f"{rate / SLOWER:.6g}")  # 0.0006, not 0.0006000000000000001
 
 
 def _fitting(reading: Reading, source: str, init: str) -> Reading:

@@ -1,12 +1,12 @@
 """What the verbs share: options by name, and how they speak."""
 
-import os
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from npdraw.config import Reading
+from npdraw.processes import this_process
 
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], arg(help="Where to compute.")]
 Flag = FlagCreatePairsOff[bool]
@@ -32,7 +32,7 @@ IN_ANIMATION, IN_PAIRS = 64, 20  # pictures shown in one file, at most
 
 def say(text: str, quiet: bool = False) -> None:
     """A line for the person; of several processes the first alone speaks."""
-    if not quiet and os.environ.get("RANK", "0") == "0":
+    if not quiet and this_process().rank == 0:
         print(text, flush=True)
 
 

@@ -1,6 +1,5 @@
 """Plans: what training or sampling will take (parameters, steps, memory, device), told without doing any of it."""
 
-import os
 from collections.abc import Callable
 from typing import Any
 
@@ -15,12 +14,13 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
 from npdraw.prior import fixed_batch
+from npdraw.processes import this_process
 from npdraw.words import many
 
 
 def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     """What a training run will be. Settings that make no model are refused."""
-    world = int(os.environ.get("WORLD_SIZE", "1"))
+    world = this_process().world
     count, validation = map(len, choose(data, config.split, config.data.validation))
     stages: list[PriorStage | ModelStage] = [config.prior_stage, config.model_stage]
     batches = [max(1, min(stage.batch, count) // world) for stage in stages]

@@ -2,7 +2,6 @@
 line every so often elsewhere, so that a log file stays short. Of several processes the first alone speaks.
 """
 
-import os
 import time
 from types import TracebackType
 from typing import Self
@@ -11,6 +10,8 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
+from npdraw.processes import this_process
+
 EVERY = 15.0  # seconds between plain lines
 
 
@@ -18,7 +19,7 @@ class Progress:
     """One bar at a time: `start(title, total, done)`, then `step(text)` once a step, or once for several."""
 
     def __init__(self, quiet: bool = False):
-        quiet = quiet or os.environ.get("RANK", "0") != "0"
+        quiet = quiet or this_process().rank > 0
         self.console = Console(quiet=quiet, highlight=False, soft_wrap=True)
         self._bar: Bar | None = None
         if self.console.is_terminal and not quiet:

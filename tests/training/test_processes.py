@@ -1,4 +1,5 @@
-"""Several processes: the same losses as one in stage one, one writer, and stage two through to its end."""
+"""Several processes, by torchrun and by srun: the same losses as one in stage one, one writer, and stage two through to
+its end."""
 
 import os
 import signal
@@ -10,7 +11,11 @@ from pathlib import Path
 import pytest
 import torch
 
+from npdraw import store
+from npdraw.errors import InputError
 from npdraw.model import NPDraw
+from npdraw.processes import Process, this_process
+from npdraw.training import stages
 from training import tiny
 
 torch.set_num_threads(1)
@@ -97,3 +102,86 @@ def test_one_process_writes(two: tuple[Path, str]) -> None:
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == len({line.split(', "total"')[0] for line in lines})
     assert not list(folder.rglob("*.tmp"))
+
+
+# --- SLURM ---
+
+
+def by_srun(rank: int, world: int, job: int) -> dict[str, str]:
+    """What srun tells one of several tasks on one node."""
+    return {
+        "SLURM_JOB_ID": str(job),
+        "SLURM_JOB_NAME": "train",
+        "SLURM_NODELIST": "localhost",
+        "SLURM_NNODES": "1",
+        "SLURM_NODEID": "0",
+        "SLURM_NTASKS": str(world),
+        "SLURM_NTASKS_PER_NODE": str(world),
+        "SLURM_STEP_ID": "0",
+        "SLURM_STEP_NUM_TASKS": str(world),
+        "SLURM_PROCID": str(rank),
+        "SLURM_LOCALID": str(rank),
+    }
+
+
+def job_with_a_free_port() -> int:
+    """Lightning's processes meet at the port 15000 + the last four digits of the job's number."""
+    for job in range(os.getpid() % 9_000, 10_000):
+        with socket.socket() as s:
+            if s.connect_ex(("127.0.0.1", 15_000 + job)):
+                return 120_000 + job
+    raise AssertionError("no free port")
+
+
+def test_srun_is_as_torchrun(two: tuple[Path, str], tmp_path: Path) -> None:
+    """The same losses to the bit, one writer, and one voice."""
+    job = job_with_a_free_port()
+    tasks = [tiny.spawn(tiny.command(tmp_path / "run", CHANGES), more=by_srun(rank, 2, job)) for rank in (0, 1)]
+    said = [tiny.finish(task)[0] for task in tasks]
+    assert tiny.rows(tmp_path / "run") == tiny.rows(two[0])
+    assert not tiny.differing(tiny.weights(tmp_path / "run"), tiny.weights(two[0]))
+    assert "building a bank" in said[0] and said[1] == ""
+    assert store.provenance(tmp_path / "run")["device"] == "2 x cpu"
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
+    for name in ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in by_srun(3, 4, 1234).items():
+        monkeypatch.setenv(name, value)
+    return monkeypatch
+
+
+def test_who_a_process_is(slurm: pytest.MonkeyPatch) -> None:
+    assert this_process() == (3, 4, 3, 4, True)
+    slurm.setenv("WORLD_SIZE", "8")  # srun starts one torchrun on a node, and this eight of us
+    slurm.setenv("RANK", "5")
+    assert this_process()[:2] == (5, 8) and not this_process().slurm
+
+
+def test_a_batch_script_is_alone_before_srun_starts_anything(slurm: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """It has SLURM_NTASKS=4, and would wait for three others for ever."""
+    for name in ("SLURM_STEP_ID", "SLURM_STEP_NUM_TASKS"):
+        slurm.delenv(name)
+    slurm.setenv("SLURM_PROCID", "0")
+    slurm.setenv("SLURM_LOCALID", "0")
+    assert this_process() == Process()
+    tiny.train(tmp_path / "run")
+    assert store.provenance(tmp_path / "run")["device"] == "cpu"
+
+
+@pytest.mark.parametrize("each", [None, "3"])
+def test_tasks_that_are_not_as_many_on_each_node(slurm: pytest.MonkeyPatch, tmp_path: Path, each: str | None) -> None:
+    slurm.delenv("SLURM_NTASKS_PER_NODE")
+    if each is not None:
+        slurm.setenv("SLURM_NTASKS_PER_NODE", each)
+    with pytest.raises(InputError, match="srun starts 4 processes on 1 node; say with --ntasks-per-node how many"):
+        tiny.train(tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_more_processes_than_gpus(slurm: pytest.MonkeyPatch) -> None:
+    slurm.setattr(torch.cuda, "device_count", lambda: 1)  # as with --gpus-per-task 1
+    with pytest.raises(InputError, match="4 processes on a machine need as many GPUs, and this one sees 1"):
+        stages.make_fabric(tiny.config(), "cuda")

@@ -111,19 +111,19 @@ def command(folder: Path, changes: Settings) -> list[str]:
 
 
 def environment(pause: float = 0.0) -> dict[str, str]:
-    """This one, with the same npdraw, one thread, and nothing of a torchrun or of a colourful terminal around us."""
-    unwanted = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "FORCE_COLOR", "TTY_")
+    """This one, with the same npdraw, one thread, and nothing of torchrun, SLURM or a colourful terminal around us."""
+    unwanted = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "SLURM_", "FORCE_COLOR", "TTY_")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
     source = str(Path(npdraw.__file__).parent.parent)
     return {**inherited, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "TINY_PAUSE": str(pause)}
 
 
-def spawn(arguments: list[str], pause: float = 0.0) -> "subprocess.Popen[str]":
-    """Python with these arguments, in a process group of its own."""
+def spawn(arguments: list[str], pause: float = 0.0, more: dict[str, str] | None = None) -> "subprocess.Popen[str]":
+    """Python with these arguments, and more in its environment, in a process group of its own."""
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, *arguments],
-        env=environment(pause),
+        env=environment(pause) | (more or {}),
         stdout=pipe,
         stderr=pipe,
         text=True,

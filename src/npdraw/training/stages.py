@@ -21,6 +21,8 @@ from typing import Any, NamedTuple
 
 import torch
 from lightning.fabric import Fabric
+from lightning.fabric.plugins.environments.lightning import LightningEnvironment
+from lightning.fabric.plugins.environments.slurm import SLURMEnvironment
 from lightning.fabric.strategies.ddp import DDPStrategy
 from torch import Tensor, nn
 
@@ -39,6 +41,7 @@ from npdraw.model import CHUNK, Loss, NPDraw
 from npdraw.noise import wide
 from npdraw.parsing import parse
 from npdraw.prior import Prior
+from npdraw.processes import this_process
 from npdraw.progress import Progress
 from npdraw.training.loop import Stage, enough_memory, fit, order
 from npdraw.training.provenance import made_by
@@ -112,17 +115,29 @@ class Images(NamedTuple):
 
 
 def make_fabric(config: Config, device: str) -> Fabric:
-    """Fabric for one process, or for as many as torchrun started."""
-    world, local = (int(os.environ.get(k, "1")) for k in ("WORLD_SIZE", "LOCAL_WORLD_SIZE"))
+    """Fabric for one process, or for as many as torchrun or srun started."""
+    here = this_process()
+    nodes = int(os.environ["SLURM_NNODES"]) if here.slurm else here.world // here.local_world
+    if nodes * here.local_world != here.world:
+        raise InputError(
+            f"srun starts {here.world} processes on {many(nodes, 'node')}; say with --ntasks-per-node how many on each"
+        )
+    if device == "cuda" and torch.cuda.device_count() < here.local_world:
+        raise InputError(
+            f"{here.local_world} processes on a machine need as many GPUs, and this one sees "
+            f"{torch.cuda.device_count()}; start fewer, and with srun ask for --gpus-per-node, not for GPUs by task"
+        )
     for name in ("lightning.fabric", "lightning.pytorch"):  # their advice is not ours
         logging.getLogger(name).setLevel(logging.ERROR)
     backend = "gloo" if device == "cpu" else "nccl"
     several = DDPStrategy(process_group_backend=backend, find_unused_parameters=config.model_stage.joint)
+    alone = here.world == 1  # said aloud, since Fabric takes a mere batch script of SLURM for several processes
     return Fabric(
         accelerator=device,
-        devices=local,
-        num_nodes=world // local,
-        strategy=several if world > 1 else "auto",
+        devices=here.local_world,
+        num_nodes=nodes,
+        strategy="auto" if alone else several,
+        plugins=LightningEnvironment() if alone else SLURMEnvironment() if here.slurm else None,
     )
 
 

@@ -1,0 +1,27 @@
+"""Which of several processes this one is, as torchrun or SLURM's srun tells it through the environment."""
+
+import os
+from typing import NamedTuple
+
+
+class Process(NamedTuple):
+    """One of `world` processes, `local_world` of them on each machine; alone where nobody says otherwise."""
+
+    rank: int = 0
+    world: int = 1
+    local_rank: int = 0
+    local_world: int = 1
+    slurm: bool = False
+
+
+def this_process() -> Process:
+    """This one. SLURM_NTASKS alone does not count: a batch script has it too, before srun starts anything."""
+    found = os.environ
+    names = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
+    if names.keys() & found.keys():  # torchrun, which may itself be started by srun
+        rank, world, local, here = (int(found.get(name, alone)) for name, alone in names.items())
+        return Process(rank, world, local, here)
+    if int(found.get("SLURM_STEP_NUM_TASKS", 1)) < 2:
+        return Process()
+    rank, world, local = (int(found[f"SLURM_{name}"]) for name in ("PROCID", "NTASKS", "LOCALID"))
+    return Process(rank, world, local, int(found.get("SLURM_NTASKS_PER_NODE", 0)), slurm=True)
