@@ -16,6 +16,7 @@ from npdraw.evaluation.score import Score, figure
 from npdraw.model import NPDraw
 from npdraw.plan import parameters
 from npdraw.store import WEIGHTS, read_text
+from npdraw.words import many
 from sets import SETS
 
 SEEDS = range(64)  # in the picture of samples
@@ -85,10 +86,12 @@ def _protocol(found: Mapping[str, Any]) -> str:
     ink = "; both sides binarised once" if found["request"]["ink"] else ""
     cut = "" if found["whole_protocol"] else ", cut short"
     estimated = ", in which two tensors are estimates" if network["estimated"] else ""
+    paper = SETS[found["set"]].paper
+    theirs = f" The paper has an FID of {paper:.2f}." if paper and "fid" in found["scores"] else ""
     return (
         f"Protocol `{found['request']['protocol']}`{cut}: {count:,} samples (seeds {first}-{first + count - 1}, "
         f"temperature {found['temperature']:g}) against {against['count']:,} {against['part']} images{ink}. "
-        f"Network: {network['name'].split(',')[0]}{estimated}. docs/scores.md says what each figure is."
+        f"Network: {network['name'].split(',')[0]}{estimated}. docs/scores.md says what each figure is.{theirs}"
     )
 
 
@@ -139,10 +142,10 @@ def _stage(stage: str, epochs: int, made: Mapping[str, Any]) -> str:
     kept = dict(made.get("trained", {}).get(stage, {}))
     epoch = kept.pop("epoch", None)
     if not kept:
-        return f"{epochs} epochs of the {stage}"
+        return f"{many(epochs, 'epoch')} of the {stage}"
     (key, value), *_ = kept.items()
     judge = key.removeprefix("validation").lstrip("_").replace("_", "-").upper() or "loss"
-    return f"{epochs} epochs of the {stage} (epoch {epoch} kept, with a validation {judge} of {figure(value)})"
+    return f"{many(epochs, 'epoch')} of the {stage} (epoch {epoch} kept, with a validation {judge} of {figure(value)})"
 
 
 def listing(models: Mapping[str, Path]) -> str:
