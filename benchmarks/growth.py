@@ -13,6 +13,7 @@ the CPU the most that the process takes beyond what it held before.
 
 import argparse
 import json
+import math
 import shlex
 import sys
 from collections.abc import Callable, Iterator
@@ -88,13 +89,18 @@ def measure(name: str, base: dict[str, int], factors: list[str], device: str) ->
 
 
 def summarise(rows: list[Row]) -> None:
-    """One line a factor and kind of work: its greatest value's cost over its least's."""
-    header("factor", "work", "from", "to", "times the time an image", "times the memory")
-    for factor, what in dict.fromkeys((r["factor"], r["work"]) for r in rows):
-        own = [r for r in rows if (r["factor"], r["work"]) == (factor, what)]
-        first, last = own[0], own[-1]
-        slower = last["ms"] / last["images"] / (first["ms"] / first["images"])
-        row(factor, what, first["value"], last["value"], slower, last["memory_mib"] / max(1, first["memory_mib"]))
+    """One line a factor: the time an image and the memory at its greatest value over those at its least."""
+    header("factor", "from", "to", *(f"{what}, time / memory" for what in WORK))
+    for factor in dict.fromkeys(r["factor"] for r in rows):
+        found = {
+            (r["work"], r["value"]): (r["ms"] / r["images"], r["memory_mib"]) for r in rows if r["factor"] == factor
+        }
+        least, *_, greatest = sorted({value for _, value in found})
+        cells = []
+        for what in WORK:
+            (time, memory), (first, before) = (found.get((what, x), (math.nan, math.nan)) for x in (greatest, least))
+            cells.append(f"{time / first:.3g} / {memory / max(1, before):.3g}")
+        row(factor, least, greatest, *cells)
 
 
 def plot(files: list[Path], picture: Path) -> None:
