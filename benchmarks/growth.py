@@ -68,6 +68,8 @@ def work_of(what: str, config: Config, batch: int, device: str) -> Callable[[], 
 
 def measure(name: str, base: dict[str, int], factors: list[str], device: str) -> Iterator[Row]:
     """Every factor at every value; the base itself is measured once."""
+    for what in WORK:
+        work_of(what, sized(name, base, device), 2, device)()  # what is loaded once is no cost of a size
     known: dict[tuple[Any, ...], Row] = {}
     for factor in factors:
         for value in VALUES[device][factor]:
