@@ -54,15 +54,15 @@ def seconds(work: Callable[[], object], device: str, times: int = 1) -> float:
     return (time.perf_counter() - began) / times
 
 
-def steady(work: Callable[[], object], device: str, budget: float) -> float:
-    """Seconds of a call once it is warm: the mean of as many as fit the budget, 2 to 50.
+def steady(work: Callable[[], object], device: str, budget: float, cycle: int = 1) -> float:
+    """Seconds of a call once it is warm: the mean of as many as fit the budget, 2 to 50, times the calls that differ.
 
     A GPU is warm after three calls, since sampling records its CUDA graph in the second.
     """
-    for _ in range(3 if device == "cuda" else 1):
+    for _ in range(cycle * (3 if device == "cuda" else 1)):
         work()
-    once = seconds(work, device)
-    return seconds(work, device, min(50, max(2, int(budget / once))))
+    once = seconds(work, device, cycle)
+    return seconds(work, device, cycle * min(50, max(2, int(budget / once / cycle))))
 
 
 def forget_peak(device: str) -> float:

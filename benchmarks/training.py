@@ -2,8 +2,9 @@
 
     python benchmarks/training.py [--presets mnist cifar10] [--batch 512] [--modes fp32 bf16-compile] [--device cpu]
 
-A step is what `npdraw train` takes: the batch's noise, the objective (in stage two with its KL term), its gradient,
-Adam, the average of weights; on random images and parses of a preset's sizes. Beside its time stand two floors:
+A step is what `npdraw train` takes: the batch's noise, the objective, its gradient, Adam, the average of weights; on
+random images and parses of a preset's sizes. Where stage two takes the KL term every so many steps, figures are means
+over so many. Beside a step's time stand two floors:
 - bytes: weights, gradients, Adam's moments and the average, and what autograd keeps for the backward pass, each
   written once and read once, at the rate of a large copy. What a step writes and reads again within the forward or the
   backward pass alone is not counted; what is kept is that of the step without compile, which may keep less.
@@ -42,6 +43,8 @@ class Step:
 
     def __init__(self, config: Config, stage: str, batch: int, device: str):
         model = self.model = random_model(config, device)
+        if device == "cuda":
+            model.to(memory_format=torch.channels_last)
         steps, d = model.grid.cells, config.data
         where = torch.arange(steps).expand(batch, steps)
         self.parses = Drawing(
@@ -55,6 +58,7 @@ class Step:
         )
         self.objective.train()
         settings = config.prior_stage if stage == "one" else config.model_stage
+        self.cycle, self.taken = config.model_stage.kl_every if stage == "two" else 1, 0
         self.trained = [p for p in self.objective.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(self.trained, lr=settings.rate, fused=device == "cuda")
         self.average = Average(self.trained, settings.ema)
@@ -68,8 +72,11 @@ class Step:
         images, batch = self.images, len(self.images)
         if self.model.config.data.binarise == "dynamic":
             images = (torch.rand_like(images) < images).float()
-        noise, parsed = self.model.posterior.noise(batch), torch.rand(batch, device=images.device) < 0.5
-        weight = self.model.config.model_stage.kl
+        stage, noise = self.model.config.model_stage, self.model.posterior.noise(batch)
+        always = min(stage.parsed_start, stage.parsed_end) == 1
+        parsed = None if always else torch.rand(batch, device=images.device) < 0.5
+        weight = 0.0 if self.taken % self.cycle else stage.kl * self.cycle
+        self.taken += 1
         return self.objective(images, *self.parses.tensors(), noise, self.heat, parsed, weight).total
 
     def __call__(self) -> None:
@@ -85,22 +92,28 @@ class Step:
         addresses = {x.untyped_storage().data_ptr() for x in own}
 
         def keep(x: Tensor) -> Tensor:
+            x = x.detach()  # a tensor that is kept with its own gradient function is never freed
             if (address := x.untyped_storage().data_ptr()) not in addresses:
                 kept.setdefault(address, x)
             return x
 
-        with saved_tensors_hooks(keep, lambda x: x):
-            self.loss()
         trained = sum(p.nbytes for p in self.trained)
         state = (3 + bool(self.average.values)) * trained  # gradients, two moments, the average
-        return 2 * (sum(x.untyped_storage().nbytes() for x in kept.values()) + sum(x.nbytes for x in own) + state)
+        total = 0
+        for _ in range(self.cycle):
+            kept.clear()
+            with saved_tensors_hooks(keep, lambda x: x):
+                self.loss()
+            total += sum(x.untyped_storage().nbytes() for x in kept.values()) + sum(x.nbytes for x in own) + state
+        return 2 * total // self.cycle
 
     def operations(self) -> int:
         """Additions and multiplications of a step's products; attention is written out, so that all devices agree."""
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
-            self.loss().backward()
+            for _ in range(self.cycle):
+                self.loss().backward()
         self.optimizer.zero_grad()
-        return counter.get_total_flops()
+        return counter.get_total_flops() // self.cycle
 
 
 def copy_rate(device: str) -> float:
@@ -143,7 +156,7 @@ def main() -> None:
                     del step
                     forget_peak(device)
                     step = Step(replace(config, compile=compiled), stage, batch, device)
-                    took = steady(step, device, budget=1.0)
+                    took = steady(step, device, 1.0, step.cycle)
                     memory, gap = peak(device), took / max(floors)
                     del step
                     row(name, stage, batch, mode, 1e3 * took, batch / took, memory, *(1e3 * x for x in floors), gap)

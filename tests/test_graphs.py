@@ -32,7 +32,7 @@ def test_a_recording_sees_new_weights_and_new_settings() -> None:
     before = [prior.sample(4, seed=1) for _ in range(3)]
     assert before[0] == before[1] == before[2]
     with torch.no_grad():
-        prior.what[-1].weight.normal_()
+        next(prior.what[-1].parameters()).normal_()
     after = prior.sample(4, seed=1)
     assert after != before[0]
     seeds = torch.arange(1, 1 + fixed_batch(torch.device("cuda")), device="cuda").clamp_max(4)

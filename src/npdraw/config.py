@@ -291,8 +291,8 @@ class Config:
     """SHA-256 of those weights: a fact of them, so that a run is never started from others."""
     seed: int = 0
     """Fixes bank, weights, order and noise."""
-    precision: Literal["fp32", "bf16"] = "fp32"
-    """bf16: autocast in both stages."""
+    precision: Literal["fp32", "bf16", "auto"] = "fp32"
+    """bf16: autocast in both stages; auto: bf16 and torch.compile on a CUDA GPU, fp32 elsewhere."""
     compile: bool = False
     """Use torch.compile in both stages."""
     checkpoint_steps: int = 500

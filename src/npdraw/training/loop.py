@@ -156,7 +156,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
             value.copy_(tensors[f"average.{i}"])
         stage.extra.update({k.removeprefix("extra."): v for k, v in tensors.items() if k.startswith("extra.")})
     run.rewind(stage.name, step)
-    if config.compile:
+    if config.compile or (config.precision == "auto" and device.type == "cuda"):
         stage.objective.compile()
     objective, wrapped = fabric.setup(stage.objective, optimizer)
     if not trained or not total:

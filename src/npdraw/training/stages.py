@@ -93,7 +93,8 @@ class ModelObjective(nn.Module):
 def autocast(device: torch.device, precision: str) -> torch.autocast:
     """bf16 where it helps and float32 where it must be. Fabric's own mixed precision would also turn images and noise
     into bf16, in which uniforms round to 1 and 256 grey levels do not fit."""
-    return torch.autocast(device.type, torch.bfloat16, enabled=precision == "bf16")
+    enabled = precision == "bf16" or (precision == "auto" and device.type == "cuda")
+    return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
 
 class Images(NamedTuple):
@@ -177,6 +178,8 @@ def train(
         run.start(bank)
         torch.manual_seed(config.seed)
         model = NPDraw(config, bank).to(fabric.device)
+        if fabric.device.type == "cuda":  # the layout that convolutions want there: none is changed in a step
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if start is not None:
             model.load_state_dict(start.state_dict())
         training = _resident(parts.train, model, config.seed)
@@ -322,7 +325,8 @@ def fit_model(
         elif config.data.binarise == "fixed":
             images = binarise(images, training.seeds[index])
         share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
-        parsed = torch.rand(len(images), device=device) < share
+        always = min(s.parsed_start, s.parsed_end) == 1  # another graph to compile, so not for some epochs alone
+        parsed = None if always else torch.rand(len(images), device=device) < share
         heat = torch.full((), max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
         weight = s.kl * s.kl_every if step % s.kl_every == 0 else 0.0
         return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight
