@@ -11,7 +11,7 @@ Choices, where paper and released code are silent or differ (docs/architecture.m
 Sampling keeps a cache and sends only the newest canvas through the CNN. Where the heads together are wider than the
 model (the paper: 16 heads of 64 on width 64), the products Wq'Wk and WoWv are folded and the normed inputs themselves
 are cached: 32 times less to store and read than keys and values, and the same numbers up to rounding. On a GPU a batch
-is one CUDA graph (graphs.py).
+is one CUDA graph (graphs.py). `Stepper` is what sampling and completing (completing.py) share: drawings under way.
 """
 
 import math
@@ -86,6 +86,11 @@ class AttentionCache:
         q = F.linear(x, self.query).reshape(b, *self.shape, d)  # (B,G,Q,d)
         weights = (q @ self.keys[:, :, : t + 1].mT).softmax(-1)  # (B,G,Q,t+1)
         return F.linear((weights @ self.values[:, :, : t + 1]).reshape(b, -1), self.out, self.bias)
+
+    def reindex(self, index: Tensor) -> None:
+        """Remember for each of the batch what was remembered for number index[i]."""
+        self.keys = self.keys[index]
+        self.values = self.keys if self.folded else self.values[index]
 
 
 class Block(nn.Module):
@@ -280,30 +285,15 @@ class Prior(nn.Module):
         self, seeds: Tensor, temperature: float, top_k: int | None, top_p: float | None, prefix: Drawing | None
     ) -> Drawing:
         """One batch of `sample`, step by step with the cache: seeds (B,) -> B drawings."""
-        b, parts = len(seeds), self.bank.parts
-        noise = uniform(seeds, 3 * self.steps).reshape(b, self.steps, 3)  # (B,T,3)
-        blocks: list[Block] = list(self.blocks)  # type: ignore[arg-type]
-        caches = [AttentionCache(block.attention, b, self.steps) for block in blocks]
-        cells = parts.new_zeros(b, self.places, parts[0].numel())  # (B,L,D)
-        used = torch.zeros(b, self.places, dtype=torch.bool, device=parts.device)
-        drawing = Drawing(*torch.zeros(3, b, self.steps, dtype=torch.int64, device=parts.device))
-        x, folded = self.start.expand(b, -1), self.stem.fold()
+        noise = uniform(seeds, 3 * self.steps).reshape(len(seeds), self.steps, 3)  # (B,T,3)
+        stepper = Stepper(self, len(seeds))
         for t in range(self.steps):
             if prefix is not None and t < prefix.steps:
-                step = Drawing(*(v[:, t : t + 1] for v in prefix.tensors()))
-            x = x + self.positions[t]
-            for block, cache in zip(blocks, caches, strict=True):
-                x = block.step(x, cache, t)
-            if prefix is None or t >= prefix.steps:
-                step = self._pick(self.heads(x), used, noise[:, t], temperature, top_k, top_p)
-            for kept, new in zip(drawing.tensors(), step.tensors(), strict=True):
-                kept[:, t] = new[:, 0]
-            if t + 1 < self.steps:
-                cells = torch.maximum(cells, cell_canvases(step, parts, self.places)[:, 0])
-                mask = place_masks(step, self.places)[:, 0]  # (B,L)
-                used |= mask
-                x = self.stem(cells, used if self.mask == "union" else mask, folded)
-        return drawing
+                stepper.take(Drawing(*(v[:, t : t + 1] for v in prefix.tensors())))
+            else:
+                choices = stepper.choices()
+                stepper.take(self._pick(choices, stepper.used, noise[:, t], temperature, top_k, top_p))
+        return stepper.drawing
 
     def _pick(
         self, choices: Choices, used: Tensor, u: Tensor, temperature: float, top_k: int | None, top_p: float | None
@@ -319,6 +309,54 @@ class Prior(nn.Module):
             )
         ]
         return Drawing(*picked).to(self.start.device)
+
+
+class Stepper:
+    """B drawings under way: their steps so far, and all that a prior remembers of these.
+
+    Nothing here waits for the device, and no shape depends on what is drawn, so that a CUDA graph can record it.
+    """
+
+    def __init__(self, prior: Prior, batch: int):
+        parts, self.prior, self.t = prior.bank.parts, prior, 0
+        self.blocks: list[Block] = list(prior.blocks)  # type: ignore[arg-type]
+        self.caches = [AttentionCache(block.attention, batch, prior.steps) for block in self.blocks]
+        self.folded = prior.stem.fold()
+        self.cells = parts.new_zeros(batch, prior.places, parts[0].numel())  # (B,L,D)
+        self.used = torch.zeros(batch, prior.places, dtype=torch.bool, device=parts.device)  # (B,L)
+        self.drawing = Drawing(*torch.zeros(3, batch, prior.steps, dtype=torch.int64, device=parts.device))
+        self.x = self._attend(prior.start.expand(batch, -1))  # (B,W), from which the heads choose step t
+
+    def choices(self) -> Choices:
+        """Logits of step t, the next: (B,M), (B,L), (B,)"""
+        choices = self.prior.heads(self.x)
+        return choices.forbid(self.used) if self.prior.no_repeat else choices
+
+    def take(self, step: Drawing) -> None:
+        """Go on with B drawings of one step as step t."""
+        prior = self.prior
+        for kept, new in zip(self.drawing.tensors(), step.tensors(), strict=True):
+            kept[:, self.t] = new[:, 0]
+        self.t += 1
+        if self.t < prior.steps:
+            self.cells = torch.maximum(self.cells, cell_canvases(step, prior.bank.parts, prior.places)[:, 0])
+            mask = place_masks(step, prior.places)[:, 0]  # (B,L)
+            self.used |= mask
+            self.x = self._attend(prior.stem(self.cells, self.used if prior.mask == "union" else mask, self.folded))
+
+    def reindex(self, index: Tensor) -> None:
+        """Go on from the drawings of these numbers, (B,) int64: their steps, and all that is remembered of them."""
+        for cache in self.caches:
+            cache.reindex(index)
+        self.cells, self.used, self.x = self.cells[index], self.used[index], self.x[index]
+        self.drawing = self.drawing[index]
+
+    def _attend(self, newest: Tensor) -> Tensor:
+        """The embedding of the newest canvas, (B,W), through the blocks; they remember it."""
+        x = newest + self.prior.positions[self.t]
+        for block, cache in zip(self.blocks, self.caches, strict=True):
+            x = block.step(x, cache, self.t)
+        return x
 
 
 def _mlp_head(width: int, outputs: int) -> nn.Sequential:
