@@ -121,7 +121,10 @@ def test_the_commit_of_the_tree_that_the_package_lies_in(tmp_path: Path, monkeyp
     package.parent.mkdir(parents=True)
     package.write_text("")
     monkeypatch.setattr(npdraw, "__file__", str(package))
+    monkeypatch.delenv("NPDRAW_COMMIT", raising=False)
     assert provenance._commit() == ""
+    monkeypatch.setenv("NPDRAW_COMMIT", "c0ffee")
+    assert provenance._commit() == "c0ffee"
 
     def git(*words: str) -> str:
         who = ["-c", "user.name=a", "-c", "user.email=a@b"]

@@ -1,6 +1,7 @@
 """What made a model: the command, the code, the images and the device. It is written beside the weights, so that a file
 of them says where it comes from."""
 
+import os
 import shlex
 import subprocess
 import sys
@@ -39,10 +40,11 @@ def _command() -> str:
 
 
 def _commit() -> str:
-    """The commit of the work tree that this package lies in, `-dirty` where files differ from it; none elsewhere."""
+    """The commit of the work tree that this package lies in, `-dirty` where files differ from it; elsewhere, as in a
+    container, what $NPDRAW_COMMIT says."""
     tree = Path(npdraw.__file__).parents[2]
     if not (tree / ".git").exists():
-        return ""
+        return os.environ.get("NPDRAW_COMMIT", "")
     ask = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(ask, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.strip()
