@@ -1,0 +1,239 @@
+"""Edits of `Drawing`s by place: compose, replace, add, erase, move, swap, shift, blend, and a history of them.
+
+Choices:
+- An edited drawing has one form, what the parser makes and the prior was trained on: L steps in raster order, of which
+  step t draws place t or is skipped. `tidy` brings any drawing into it; an edit refuses a drawing that is not in it.
+- In that form a drawing is a row of cells, each a part or `NONE`, and an edit changes cells. Each edit makes a new
+  drawing and leaves the one it was given alone. An edit that makes no sense is an `InputError` that says why.
+- An edit of a batch is made in each of its drawings, or in none.
+"""
+
+import math
+import re
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from npdraw import bank
+from npdraw.canvas import Grid, last_cells
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.noise import choose, seed_list, uniform
+
+Box = tuple[int, int, int, int]  # x0, y0, x1, y1: pixels from x0 to before x1, from y0 to before y1
+NONE = -1  # a cell without a part
+_BLEND_STREAM = 4  # keeps a blend's draws apart from those that samplers make with the same seed
+
+
+def tidy(drawing: Drawing, parts: Tensor, grid: Grid) -> Drawing:
+    """Any drawing in the form that edits take; the canvas stays as it is where no place is drawn twice.
+
+    Where one is, no part need look like the maximum of several: the nearest (L2) to it takes their place.
+    parts (M,C,K,K)
+    """
+    what, where, whether = drawing.check(len(parts), grid.cells).tensors()
+    times = torch.zeros(len(drawing), grid.cells, dtype=torch.int64, device=drawing.device)  # (B,L)
+    cells = torch.full_like(times, NONE).scatter_reduce(1, where, torch.where(whether, what, NONE), "amax")
+    times = times.scatter_add(1, where, whether.long())
+    left = last_cells(drawing, parts, grid.cells)[times > 1]  # (repeated,D)
+    cells[times > 1] = bank.nearest(left, parts.flatten(1))[0]
+    return _drawing(cells)
+
+
+def parse_box(text: str) -> Box:
+    """A box as a person writes it: `x0,y0,x1,y1`."""
+    if not re.fullmatch(r"\d{1,9}(,\d{1,9}){3}", text, re.ASCII):
+        raise InputError(f"the region {text} is not understood; write x0,y0,x1,y1 in pixels, as in 0,0,14,28")
+    x0, y0, x1, y1 = map(int, text.split(","))
+    return x0, y0, x1, y1
+
+
+def region(grid: Grid, box: Box, size: tuple[int, int]) -> list[int]:
+    """The places whose cells have their centre in a box of pixels of the image, whose size is (height, width).
+
+    The image may be larger than the canvas, and the grid wider than it. A centre on a border belongs to the box at its
+    left (above it), so boxes side by side share no place, and the whole image holds all.
+    """
+    (height, width), (x0, y0, x1, y1) = size, box
+    if not (0 <= x0 < x1 <= width and 0 <= y0 < y1 <= height):
+        raise InputError(
+            f"the region {x0},{y0},{x1},{y1} is no part of an image of {width} x {height} pixels; "
+            f"x0,y0,x1,y1 must have 0 <= x0 < x1 <= {width} and 0 <= y0 < y1 <= {height}"
+        )
+    k, (top, left) = grid.part_size, grid.corner
+    rows, columns = (  # twice the centre, in pixels of the canvas, against the box's ends: in whole numbers
+        [i for i in range(n) if 2 * side * low < ((2 * i + 1) * k - 2 * pad) * full <= 2 * side * high]
+        for n, side, pad, full, low, high in (
+            (grid.rows, grid.height, top, height, y0, y1),
+            (grid.columns, grid.width, left, width, x0, x1),
+        )
+    )
+    if not rows or not columns:
+        raise InputError(
+            f"the region {x0},{y0},{x1},{y1} holds the centre of no cell; cells are "
+            f"{k * width / grid.width:g} x {k * height / grid.height:g} pixels: choose a larger one"
+        )
+    return [r * grid.columns + c for r in rows for c in columns]
+
+
+def compose(a: Drawing, b: Drawing, places: Sequence[int]) -> Drawing:
+    """A with B's cells in these places: B's parts replace A's, and where B has none A's are erased."""
+    for place in places:
+        _check_place(a, place)
+    first, second = _matching([a, b])
+    first[:, list(places)] = second[:, list(places)]
+    return _drawing(first)
+
+
+def replace(drawing: Drawing, place: int, what: int, parts: Tensor) -> Drawing:
+    """Another part where there is one."""
+    _check_part(what, parts)
+    return _put(_cells(drawing, taken=place), place, what)
+
+
+def add(drawing: Drawing, place: int, what: int, parts: Tensor) -> Drawing:
+    """A part where there is none."""
+    _check_part(what, parts)
+    return _put(_cells(drawing, free=place), place, what)
+
+
+def erase(drawing: Drawing, place: int) -> Drawing:
+    """No part where there is one."""
+    return _put(_cells(drawing, taken=place), place, NONE)
+
+
+def move(drawing: Drawing, place: int, to: int) -> Drawing:
+    """The part of one place in another, which must be free."""
+    cells = _cells(drawing, taken=place, free=to)
+    cells[:, to] = cells[:, place]
+    return _put(cells, place, NONE)
+
+
+def swap(drawing: Drawing, place: int, parts: Tensor, what: int | None = None) -> Drawing:
+    """A part for the most similar other part of the bank, or for a given one."""
+    if what is not None:
+        return replace(drawing, place, what, parts)
+    if len(parts) < 2:
+        raise InputError("the bank has no other part to swap for")
+    cells = _cells(drawing, taken=place)
+    others = [int(nearest(parts, one)[1]) for one in cells[:, place].tolist()]
+    return _put(cells, place, torch.tensor(others, dtype=torch.int64, device=cells.device))
+
+
+def shift(drawing: Drawing, rows: int, columns: int, grid: Grid) -> Drawing:
+    """All parts so many rows down and columns to the right (up and left if negative). What leaves the grid is lost:
+    a shift back does not bring it again."""
+    cells = _cells(drawing)
+    if drawing.steps != grid.cells:
+        raise InputError(f"a drawing of {drawing.steps} places does not lie on a grid of {grid.cells}")
+    if abs(rows) >= grid.rows or abs(columns) >= grid.columns:
+        raise InputError(
+            f"a shift by {rows} rows and {columns} columns leaves nothing on {grid.rows} x {grid.columns} cells"
+        )
+    table, moved = cells.reshape(-1, grid.rows, grid.columns), torch.full_like(cells, NONE)
+    (to_y, from_y), (to_x, from_x) = (
+        (slice(max(by, 0), n + min(by, 0)), slice(max(-by, 0), n + min(-by, 0)))
+        for by, n in ((rows, grid.rows), (columns, grid.columns))
+    )
+    moved.reshape(table.shape)[:, to_y, to_x] = table[:, from_y, from_x]
+    return _drawing(moved)
+
+
+def blend(drawings: Sequence[Drawing], weights: Sequence[float], seed: int | Sequence[int] = 0) -> Drawing:
+    """Each cell from one of N drawings, chosen with these weights; of batches, number i by seed + i (or seed[i])."""
+    if not drawings or len(weights) != len(drawings):
+        raise InputError(f"{len(drawings)} drawings to blend need as many weights (one at least), not {len(weights)}")
+    if not all(0 <= w < math.inf for w in weights) or not 0 < sum(weights) < math.inf:
+        raise InputError("weights of a blend must be numbers of 0 or more that are not all 0")
+    cells = torch.stack(_matching(drawings), -1)  # (B,L,N)
+    seeds = seed_list(len(cells), seed)
+    if len(seeds) != len(cells):
+        raise InputError(f"{len(cells)} drawings need as many seeds, not {len(seeds)}")
+    u = uniform(torch.tensor(seeds, dtype=torch.int64), cells.shape[1], stream=_BLEND_STREAM)  # (B,L)
+    chosen = choose(torch.tensor(weights, dtype=torch.float64).expand(cells.shape), u).to(cells.device)
+    return _drawing(cells.gather(-1, chosen[..., None])[..., 0])
+
+
+def nearest(parts: Tensor, what: int) -> Tensor:
+    """All parts by likeness (L2) to one of them, itself first, ties lowest first: (M,)"""
+    _check_part(what, parts)
+    distances = ((parts - parts[what]) ** 2).flatten(1).sum(1)
+    distances[what] = -1
+    return distances.argsort(stable=True)
+
+
+class History:
+    """Drawings that came from one another by edits, to go back and forth in; the last `most` of them are kept."""
+
+    def __init__(self, drawing: Drawing, most: int = 100):
+        if most < 1:
+            raise InputError(f"a history keeps at least one drawing, not {most}")
+        self.most, self._drawings, self._at = most, [drawing], 0
+
+    @property
+    def now(self) -> Drawing:
+        return self._drawings[self._at]
+
+    def do(self, drawing: Drawing) -> Drawing:
+        """Go on with an edited drawing; what was undone cannot be redone after it."""
+        self._drawings = [*self._drawings[: self._at + 1], drawing][-self.most :]
+        self._at = len(self._drawings) - 1
+        return drawing
+
+    def undo(self) -> Drawing:
+        if self._at == 0:
+            raise InputError("there is nothing to undo")
+        self._at -= 1
+        return self.now
+
+    def redo(self) -> Drawing:
+        if self._at == len(self._drawings) - 1:
+            raise InputError("there is nothing to redo")
+        self._at += 1
+        return self.now
+
+
+def _cells(drawing: Drawing, taken: int | None = None, free: int | None = None) -> Tensor:
+    """The part in each place, or `NONE`: (B,L), a new tensor. A place can be asked to have a part, or to have none."""
+    wrong = drawing.whether & (drawing.where != torch.arange(drawing.steps, device=drawing.device))
+    if wrong.any():
+        b, t = (int(i) for i in wrong.nonzero()[0])
+        raise InputError(f"drawing {b} draws place {int(drawing.where[b, t])} at step {t}; tidy it before an edit")
+    for place, wanted in ((taken, True), (free, False)):
+        if place is not None:
+            _check_place(drawing, place)
+            other = (drawing.whether[:, place] != wanted).nonzero()
+            if len(other):
+                has = "no part" if wanted else "a part already"
+                raise InputError(f"drawing {int(other[0])} has {has} in place {place}")
+    return torch.where(drawing.whether, drawing.what, NONE)
+
+
+def _put(cells: Tensor, place: int, what: int | Tensor) -> Drawing:
+    cells[:, place] = what
+    return _drawing(cells)
+
+
+def _drawing(cells: Tensor) -> Drawing:
+    """The inverse of `_cells`."""
+    return Drawing(cells, torch.arange(cells.shape[1], device=cells.device).expand(cells.shape), cells != NONE)
+
+
+def _matching(drawings: Sequence[Drawing]) -> list[Tensor]:
+    """Cells of drawings with the same places, in batches of one size; a batch of one goes with any. New, (B,L) each."""
+    if len({d.steps for d in drawings}) > 1:
+        raise InputError(f"drawings of {' and '.join(str(d.steps) for d in drawings)} places do not fit together")
+    if len({len(d) for d in drawings} - {1}) > 1:
+        raise InputError(f"batches of {' and '.join(str(len(d)) for d in drawings)} drawings do not fit together")
+    return [x.clone() for x in torch.broadcast_tensors(*map(_cells, drawings))]
+
+
+def _check_place(drawing: Drawing, place: int) -> None:
+    if not 0 <= place < drawing.steps:
+        raise InputError(f"there is no place {place}; places are from 0 to {drawing.steps - 1}")
+
+
+def _check_part(what: int, parts: Tensor) -> None:
+    if not 0 <= what < len(parts):
+        raise InputError(f"there is no part {what}; parts are from 0 to {len(parts) - 1}")
