@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 from tyro.conf import Positional, arg
 
 from npdraw.config import Config, Reading, Split, to_dict
+from npdraw.edit_verbs import Edit
 from npdraw.errors import InputError
 from npdraw.image_verbs import Bank, DataInfo, DataShow, Parse
 from npdraw.options import (
@@ -348,6 +349,7 @@ VERBS: dict[str, type[Verb]] = {
     "train": Train,
     "sample": Sample,
     "reconstruct": Reconstruct,
+    "edit": Edit,
     "animate": Animate,
     "evaluate": Evaluate,
     "info": Info,

@@ -1,0 +1,82 @@
+"""The verb `edit`: a region of one image's drawing in another's, decoded."""
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from tyro.conf import Positional, arg
+
+from npdraw.errors import InputError
+from npdraw.options import Device, Model, say, say_written
+
+WIDTH = 140  # of one image in edit.png, about, in pixels
+
+
+@dataclass
+class Edit:
+    """Put a region of one image's canvas on another's and decode what comes of it.
+
+    Both images become drawings. In the cells of the region B's parts replace A's, and where B has none A's are erased.
+
+    Example: npdraw edit digits a.png b.png --region 0,0,28,14 --out edited
+    """
+
+    model: Model
+    a: Annotated[Positional[str], arg(metavar="A")]
+    """The picture that is edited."""
+    b: Annotated[Positional[str], arg(metavar="B")]
+    """The picture that the region is taken from."""
+    region: str
+    """x0,y0,x1,y1 in pixels of the model's images, from 0,0 at the top left to before x1,y1; cells whose centre lies
+    inside."""
+    out: Path
+    """Folder for edit.png (images, canvases, the composed canvas and the image of it), drawing.json and image.png."""
+    by: Literal["parse", "posterior"] = "parse"
+    """What draws the images: the parser (Alg. 1), or the model's posterior, as in the paper."""
+    device: Device = "auto"
+
+    def run(self) -> None:
+        import torch
+        import torch.nn.functional as F
+        from PIL import Image
+
+        from npdraw import editing, inputs, show, store
+        from npdraw.canvas import to_unit
+        from npdraw.data.folder import SUFFIXES
+        from npdraw.drawing import Drawing
+
+        box, device = editing.parse_box(self.region), inputs.prepare(self.device, self.out)
+        sheet, written, picture = files = [self.out / name for name in ("edit.png", "drawing.json", "image.png")]
+        for source in (self.a, self.b):
+            path = Path(source).expanduser()
+            if not path.is_file() or path.suffix.lower() not in SUFFIXES:
+                what = "is no picture" if path.exists() else "does not exist"
+                raise InputError(f"{source} {what}; give a file ({', '.join(sorted(SUFFIXES))})")
+            if any(file.exists() and file.samefile(path) for file in files):
+                raise InputError(f"{source} would be written over; choose another --out")
+        model = store.load_model(self.model, device)
+        places = editing.region(model.grid, box, model.decoder.size)
+        found = [inputs.read_for(model, source, None, None) for source in (self.a, self.b)]  # (1,C,H,W) each
+        if self.by == "parse":
+            images = to_unit(torch.cat(found).to(device))
+            drawing = model.parse(images)
+        else:  # each as if it were alone
+            images = torch.cat([inputs.as_seen(model, pixels) for pixels in found])
+            drawing = editing.tidy(model.encode(images), model.bank.parts, model.grid)
+        composed = editing.compose(drawing[0], drawing[1], places)
+        decoded = model.decode(composed)
+        canvases = model.render(Drawing.cat([drawing, composed]))
+        shown = model.as_given(torch.cat([images, F.interpolate(canvases, model.decoder.size), decoded]))
+        scale = max(1, WIDTH // shown.shape[-1])
+        tiles = F.interpolate(shown, scale_factor=scale).expand(-1, 3, -1, -1).clone()
+        cells = torch.zeros(1, model.grid.cells, model.grid.part_size**2, device=device)
+        cells[:, places] = 1
+        inside = F.interpolate(model.grid.join(cells), tiles.shape[-2:])[0, 0]  # (h,w)
+        around = F.max_pool2d(inside[None], 5, stride=1, padding=2)[0] > inside
+        tiles[3:5, :, around] = torch.tensor(show.ACCENT, device=device)[:, None] / 255  # on canvas B and composed
+        labels = ["A", "B", "canvas A", "canvas B", "composed", "decoded"]
+        show.save_picture(show.grid(tiles, len(labels), scale=1, gap=4, labels=labels), sheet)
+        store.save_drawing(composed, written)
+        show.save_picture(Image.fromarray(show.to_uint8(shown[-1:])[0]), picture)
+        say(f"{len(places)} of {model.grid.cells} cells are B's")
+        say_written(*files)

@@ -1,0 +1,209 @@
+"""`npdraw edit` on small models: what is written against the independent reading, and wrong input in one sentence."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import editing_reading as reading
+from drawings import steps_of
+from npdraw import editing, inputs, show, store
+from npdraw.bank import PartBank
+from npdraw.cli import main
+from npdraw.config import Config, from_dict
+from npdraw.drawing import Drawing
+from npdraw.model import NPDraw
+
+SMALL: dict[str, Any] = {
+    "prior": {"width": 8, "depth": 1, "heads": 2, "head_dim": 3, "mlp": 8, "stem_channels": 2},
+    "posterior": {"width": 4},
+    "decoder": {"width": 4},
+}
+GREY = {"data": {"height": 10, "width": 14, "canvas": 14}, "bank": {"part_size": 3, "parts": 6}}  # 4 x 5 cells, padded
+COLOUR = {  # the canvas is half the image: 3 x 4 cells of 4 x 4 pixels of it
+    "data": {"height": 12, "width": 16, "canvas": 8, "channels": 3},
+    "bank": {"part_size": 2, "parts": 6},
+}
+WRITTEN = ["drawing.json", "edit.png", "image.png"]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the tests run: models `grey`, `colour` and `ink` (on paper), and two pictures for each."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    random = np.random.default_rng(0)
+    for name, sections in (("grey", GREY), ("colour", COLOUR), ("ink", GREY)):
+        data = {**sections["data"], "inverted": name == "ink"}
+        config = from_dict(Config, {**SMALL, **sections, "data": data})
+        d, k = config.data, config.bank.part_size
+        NPDraw(config, PartBank(torch.rand(6, d.channels, k, k))).eval().save_pretrained(name)
+        for which in "ab":
+            pixels = random.integers(256, size=(d.height, d.width, 3), dtype=np.uint8)
+            pixels[random.random(pixels.shape[:2]) < 0.5] = 0  # some cells stay empty
+            pixels[:5, :7] *= which == "a"  # those of a corner in B alone
+            image = Image.fromarray(pixels if d.channels == 3 else pixels[..., 0])
+            (image if name != "ink" else Image.eval(image, lambda v: 255 - v)).save(f"{name}-{which}.png")
+    return tmp_path
+
+
+def edit(name: str, region: str, out: str, *words: str) -> int:
+    return main(["edit", name, f"{name}-a.png", f"{name}-b.png", "--region", region, "--out", out, *words])
+
+
+def encode(model: NPDraw, images: torch.Tensor) -> Drawing:
+    """In place of a posterior that has learned nothing: drawings that depend on the image, in any order of places."""
+    drawn = []
+    for image in images:
+        g = torch.Generator().manual_seed(int((image.double() * 255).round().sum()))
+        what, where, whether = (torch.randint(n, (1, model.grid.cells), generator=g) for n in (6, model.grid.cells, 2))
+        where[:, 1], whether[:, :2] = where[:, 0], 1  # one place twice, at least
+        drawn.append(Drawing(what, where, whether))
+    return Drawing.cat(drawn)
+
+
+def cells_of(drawing: Drawing) -> dict[int, int]:
+    return {where: what for what, where, whether in steps_of(drawing, 0) if whether}
+
+
+def tile(sheet: Image.Image, number: int, size: tuple[int, int]) -> np.ndarray[Any, Any]:
+    """One picture of the sheet, in the pixels of the model: (H,W,3)."""
+    scale = (sheet.width - 4) // 6 // size[1]
+    left = 4 + number * (size[1] * scale + 4) + scale // 2
+    pixels = np.asarray(sheet)[4 + scale // 2 :: scale, left::scale]
+    return pixels[: size[0], : size[1]]
+
+
+@pytest.mark.parametrize("by", ["parse", "posterior"])
+@pytest.mark.parametrize(("name", "region"), [("grey", "0,0,7,5"), ("colour", "4,0,16,8"), ("ink", "3,2,9,9")])
+def test_edit_is_the_reading(
+    name: str,
+    region: str,
+    by: str,
+    home: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(NPDraw, "encode", encode)
+    assert edit(name, region, "out/new", "--by", by) == 0
+    said = capsys.readouterr()
+    assert sorted(p.name for p in Path("out/new").iterdir()) == WRITTEN and not said.err
+    assert all(f"out/new/{file}" in said.out for file in WRITTEN)
+
+    model = store.load_model(name)
+    size, canvas = model.decoder.size, (model.grid.height, model.grid.width)
+    box = [int(v) for v in region.split(",")]
+    places = reading.places_in(box, size, canvas, model.grid.part_size)
+    assert f"{len(places)} of {model.grid.cells} cells" in said.out
+    seen, given = [], []
+    for which in "ab":
+        pixels = np.asarray(Image.open(f"{name}-{which}.png"))
+        given.append(pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2))
+        pixels = 255 - pixels if name == "ink" else pixels
+        seen.append(torch.from_numpy(pixels.reshape(*size, -1).copy()).permute(2, 0, 1)[None])
+    if by == "parse":
+        drawings = [model.parse(pixels) for pixels in seen]
+    else:
+        drawings = [model.encode(inputs.as_seen(model, pixels)) for pixels in seen]
+        drawings = [editing.tidy(drawing, model.bank.parts, model.grid) for drawing in drawings]
+    cells = [cells_of(drawing) for drawing in drawings]
+    cells.append(reading.compose(*cells, places))
+    assert cells[2] != cells[0] and cells[2] != cells[1]
+    composed = store.load_drawing("out/new/drawing.json")
+    assert len(composed) == 1 and composed.steps == model.grid.cells and cells_of(composed) == cells[2]
+
+    decoded = show.to_uint8(model.as_given(model.decode(composed)))[0]
+    assert np.array_equal(np.asarray(Image.open("out/new/image.png")), decoded)
+
+    sheet = Image.open("out/new/edit.png")
+    assert 600 <= sheet.width <= 1000
+    if by == "parse" or not model.config.data.ink:
+        for i in range(2):
+            assert np.array_equal(tile(sheet, i, size), given[i])
+    for i, one in enumerate(cells):
+        painted = np.array(reading.paint(one, model.bank.parts.tolist(), *canvas)).transpose(1, 2, 0)
+        painted = 1 - painted if name == "ink" else painted
+        want = painted.repeat(size[0] // canvas[0], 0).repeat(size[1] // canvas[1], 1)
+        want = np.broadcast_to(want, (*size, 3)) * 255
+        found = tile(sheet, 2 + i, size)
+        outline = (found == show.ACCENT).all(-1)
+        assert (np.abs(found - want).max(-1) <= 0.51)[~outline].all()
+        assert outline.any() <= (i > 0)
+    last = decoded if decoded.ndim == 3 else np.repeat(decoded[..., None], 3, 2)
+    assert np.array_equal(tile(sheet, 5, size), last)
+
+
+def test_the_region_is_outlined_on_b_and_on_what_is_composed(home: Path) -> None:
+    assert edit("colour", "4,0,16,8", "out") == 0
+    sheet = np.asarray(Image.open("out/edit.png"))
+    wide = (sheet.shape[1] - 4) // 6
+    marked = [(sheet[:, i * wide : (i + 1) * wide] == show.ACCENT).all(-1).sum() for i in range(6)]
+    assert [bool(count) for count in marked] == [False, False, False, True, True, False] and marked[3] == marked[4]
+
+
+def test_the_same_again_and_a_whole_image(home: Path) -> None:
+    """Writing over an earlier edit is fine; the whole of B gives B."""
+    for _ in range(2):
+        assert edit("grey", "0,0,14,10", "out") == 0
+    model = store.load_model("grey")
+    b = torch.from_numpy(np.array(Image.open("grey-b.png")))[None, None]
+    assert store.load_drawing("out/drawing.json") == model.parse(b)
+
+
+def test_pictures_of_other_sizes_and_modes_are_made_to_fit(home: Path) -> None:
+    Image.open("colour-a.png").resize((90, 40)).save("wide.JPG")
+    assert main(["edit", "grey", "wide.JPG", "grey-b.png", "--region", "0,0,7,10", "--out", "out"]) == 0
+    with Image.open("out/image.png") as image:
+        assert image.size == (14, 10)
+
+
+WRONG = {
+    "no region": ("grey grey-a.png grey-b.png --out new", "--region"),
+    "half a region": ("grey grey-a.png grey-b.png --region 0,0,5 --out new", "write x0,y0,x1,y1"),
+    "region in words": ("grey grey-a.png grey-b.png --region top --out new", "write x0,y0,x1,y1"),
+    "region below 0": ("grey grey-a.png grey-b.png --region -1,0,5,5 --out new", "-1,0,5,5"),
+    "region outside": ("grey grey-a.png grey-b.png --region 0,0,10,14 --out new", "14 x 10 pixels"),
+    "region backwards": ("grey grey-a.png grey-b.png --region 5,0,2,9 --out new", "x0 < x1"),
+    "region of no cell": ("grey grey-a.png grey-b.png --region 2,0,3,9 --out new", "centre of no cell"),
+    "no B": ("grey grey-a.png --region 0,0,7,5 --out new", "A and B"),
+    "B that is not there": ("grey grey-a.png gone.png --region 0,0,7,5 --out new", "gone.png does not exist"),
+    "a folder for A": ("grey colour grey-b.png --region 0,0,7,5 --out new", "colour is no picture"),
+    "a set for B": ("grey grey-a.png digits --region 0,0,7,5 --out new", "digits does not exist; give a file"),
+    "a text for B": ("grey grey-a.png text.txt --region 0,0,7,5 --out new", "text.txt is no picture"),
+    "a broken picture": ("grey grey-a.png broken.png --region 0,0,7,5 --out new", "broken.png"),
+    "no model": ("nowhere grey-a.png grey-b.png --region 0,0,7,5 --out new", "nowhere"),
+    "another way to draw": ("grey grey-a.png grey-b.png --region 0,0,7,5 --by prior --out new", "prior"),
+    "out is a file": ("grey grey-a.png grey-b.png --region 0,0,7,5 --out text.txt", "is a file"),
+    "A is written over": ("grey old/image.png grey-b.png --region 0,0,7,5 --out old", "old/image.png would be written"),
+    "B is written over": ("grey grey-a.png ./old/../old/edit.png --region 0,0,7,5 --out old", "would be written"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_is_one_sentence_and_leaves_nothing(
+    name: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("text.txt").write_text("no picture\n")
+    Path("broken.png").write_bytes(Path("grey-a.png").read_bytes()[:60])
+    Path("old").mkdir()
+    for file in ("image.png", "edit.png"):
+        Path("old", file).write_bytes(Path("grey-a.png").read_bytes())
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    words, hint = WRONG[name]
+    assert main(["edit", *words.split()]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("npdraw: ") and error.count("\n") == 1 and hint in error, error
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+    assert not Path("new").exists()
