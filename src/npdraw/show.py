@@ -10,17 +10,20 @@ Choices:
 
 import base64
 import io
+import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import torch
 from PIL import Image, ImageDraw, ImageFont
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
+from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.store import replacing
 
@@ -34,6 +37,7 @@ FONT_SIZE = 15
 HOLD = 4  # frames that the finished canvas and the decoded image stay
 FADE = 3  # frames between the two
 LAST_SECONDS = 2.0  # how long an animation rests before it begins again
+KEYWORD = "npdraw"  # of the text in a PNG that says which drawing it shows
 
 
 def to_uint8(images: Tensor) -> Pixels:
@@ -177,18 +181,19 @@ def animation_frames(
     return frames
 
 
-def save_animation(frames: Sequence[Image.Image], path_stem: Path | str, fps: int = 8) -> list[Path]:
+def save_animation(
+    frames: Sequence[Image.Image], path_stem: Path | str, fps: int = 8, endings: Sequence[str] = (".gif", ".mp4")
+) -> list[Path]:
     """Write frames as `path_stem`.gif, which loops for ever, and .mp4 (H.264); both rest on the last frame."""
     if not frames or len({f.size for f in frames}) != 1:
         raise InputError("an animation needs frames, all of one size")
     stem = Path(path_stem)
     stem = stem.with_suffix("") if stem.suffix in (".gif", ".mp4") else stem
-    paths = [stem.with_name(stem.name + end) for end in (".gif", ".mp4")]
+    paths = [stem.with_name(stem.name + end) for end in endings]
     frames = [_even(f.convert("RGB")) for f in frames]
-    with replacing(paths[0]) as path:
-        _write_gif(frames, path, fps)
-    with replacing(paths[1]) as path:
-        _write_mp4(frames, path, fps)
+    for path in paths:
+        with replacing(path) as temporary:
+            (_write_gif if path.suffix == ".gif" else _write_mp4)(frames, temporary, fps)
     return paths
 
 
@@ -197,6 +202,43 @@ def save_picture(image: Image.Image, path: Path | str) -> Path:
     with replacing(Path(path)) as temporary:
         image.save(temporary, "PNG", optimize=True)
     return Path(path)
+
+
+class Inscription(NamedTuple):
+    """What a PNG says of the drawing that it shows: one drawing, the model's name, the hash of its weights (16 digits)
+    and, of a sample, its seed."""
+
+    drawing: Drawing
+    model: str
+    weights: str
+    seed: int | None
+
+
+def inscribed(drawing: Drawing, model: str, weights: str, seed: int | None) -> PngInfo:
+    """The text that goes into a PNG (`save(..., pnginfo=...)`), from which `inscription` has the drawing again."""
+    said = {"drawing": json.loads(drawing.to_json()), "model": model, "weights": weights, "seed": seed}
+    info = PngInfo()
+    info.add_itxt(KEYWORD, json.dumps(said), zip=True)
+    return info
+
+
+def inscription(data: bytes) -> Inscription | None:
+    """What the text in a PNG says, without decoding its pixels; None where there is none, or none that makes sense."""
+    try:
+        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
+            said = json.loads(image.info[KEYWORD])
+        drawing, seed = Drawing.from_json(json.dumps(said["drawing"])), said["seed"]
+        if len(drawing) == 1 and all(isinstance(said[k], str) for k in ("model", "weights")):
+            return Inscription(drawing, said["model"], said["weights"], seed if type(seed) is int else None)
+    except Exception:  # a file by anyone: Pillow and the reading of JSON raise much
+        pass
+    return None
+
+
+def drawing_in(path: Path | str) -> Drawing | None:
+    """The drawing that a PNG was exported with, if `path` is such a file."""
+    found = inscription(Path(path).read_bytes())
+    return found and found.drawing
 
 
 def png_data_uri(image: Image.Image) -> str:

@@ -30,6 +30,7 @@ from npdraw.options import (
     say_written,
 )
 from npdraw.score_verbs import Evaluate
+from npdraw.studio_verbs import Studio
 from npdraw.words import many
 
 if TYPE_CHECKING:
@@ -351,6 +352,7 @@ VERBS: dict[str, type[Verb]] = {
     "reconstruct": Reconstruct,
     "edit": Edit,
     "animate": Animate,
+    "studio": Studio,
     "evaluate": Evaluate,
     "info": Info,
     "data show": DataShow,

@@ -1,0 +1,171 @@
+"""The studio's routes: thin, from a body to a `Service` in a lane, and from what goes wrong to one sentence."""
+
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from functools import partial
+from importlib import resources
+from typing import Any
+
+from fastapi import FastAPI, Request, Response
+from fastapi.exceptions import RequestValidationError
+from starlette.exceptions import HTTPException
+
+from npdraw import __version__
+from npdraw.errors import InputError
+from npdraw.studio import bodies
+from npdraw.studio.guard import Guard, error
+from npdraw.studio.lanes import Busy, Gone, Lane
+from npdraw.studio.service import Service, png
+
+QUICK, SLOW = 32, 8  # requests that may wait in a lane
+JSON_BYTES = 2**18
+KINDS = {
+    ".html": "text/html; charset=utf-8",
+    ".css": "text/css; charset=utf-8",
+    ".js": "text/javascript; charset=utf-8",
+    ".svg": "image/svg+xml",
+    ".png": "image/png",
+    ".webmanifest": "application/manifest+json",
+}
+EXPORTS = {"png": "image/png", "gif": "image/gif", "mp4": "video/mp4", "json": "application/json"}
+
+
+def guarded(service: Service, hosts: frozenset[str], token: str | None) -> Guard:
+    """The whole studio as an ASGI app; `hosts` are the Host headers it answers to where there is no token."""
+    limits = {"/api/read": bodies.UPLOAD_BYTES, "/api/draw": service.image_bytes}
+    return Guard(make_app(service), hosts, token, limits, JSON_BYTES)
+
+
+def make_app(service: Service) -> FastAPI:
+    quick, slow = Lane("studio-quick", QUICK), Lane("studio-slow", SLOW)
+
+    @asynccontextmanager
+    async def lifespan(_: FastAPI) -> AsyncIterator[None]:
+        yield
+        quick.close()
+        slow.close()
+
+    refusals: dict[int | str, dict[str, Any]] = {
+        status: {"model": bodies.Error} for status in (400, 401, 403, 408, 413, 503)
+    }
+    app = FastAPI(
+        title="npdraw studio",
+        version=__version__,
+        openapi_url="/api/openapi.json",
+        docs_url=None,
+        redoc_url=None,
+        lifespan=lifespan,
+        responses=refusals,
+    )
+    _tell_errors(app)
+    _serve_page(app)
+
+    @app.get("/api/model")
+    async def model() -> bodies.About:
+        return service.about()
+
+    @app.get("/api/parts")
+    async def parts() -> bodies.Parts:
+        return service.parts
+
+    @app.post("/api/decode", response_class=Response, responses=_file("image/png"))
+    async def decode(body: bodies.Drawn, request: Request) -> Response:
+        image = await quick.do(request, lambda _: png(service.decode(body.cells)))
+        return Response(image, media_type="image/png")
+
+    @app.post("/api/next")
+    async def next_(body: bodies.Next, request: Request) -> bodies.Odds:
+        return await quick.do(request, lambda _: service.next(body.cells, body.cell))
+
+    @app.post("/api/compose")
+    async def compose(body: bodies.Composing, request: Request) -> bodies.Cut:
+        return await quick.do(request, lambda _: service.compose(body.a, body.b, body.places))
+
+    @app.post("/api/draw", openapi_extra=_raw("application/octet-stream"))
+    async def draw(request: Request) -> bodies.Cut:
+        data = await request.body()
+        return await quick.do(request, lambda _: service.draw(data))
+
+    @app.post("/api/sample")
+    async def sample(body: bodies.Sampling, request: Request) -> bodies.Samples:
+        return await slow.do(request, partial(service.sample, body))
+
+    @app.post("/api/complete")
+    async def complete(body: bodies.Completing, request: Request) -> bodies.Endings:
+        return await slow.do(request, partial(service.complete, body))
+
+    @app.post("/api/read", openapi_extra=_raw("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp"))
+    async def read(request: Request) -> bodies.ReadImage:
+        data = await request.body()
+        return await slow.do(request, partial(service.read, data))
+
+    @app.post("/api/export", response_class=Response, responses=_file(*EXPORTS.values()))
+    async def export(body: bodies.Exporting, request: Request) -> Response:
+        made = await slow.do(request, partial(service.export, body))
+        name = {"Content-Disposition": f'attachment; filename="drawing.{body.format}"'}
+        return Response(made, media_type=EXPORTS[body.format], headers=name)
+
+    return app
+
+
+def _raw(*kinds: str) -> dict[str, Any]:
+    """What OpenAPI says of a body that is bytes."""
+    content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}
+    return {"requestBody": {"required": True, "content": content}}
+
+
+def _file(*kinds: str) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of an answer that is a file."""
+    return {200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}}}
+
+
+def _serve_page(app: FastAPI) -> None:
+    """The page's files, by a list that is made once: no path of a request reaches the file system."""
+    folder = resources.files("npdraw.studio").joinpath("page")
+    files = {file.name: file for file in folder.iterdir() if f".{file.name.rpartition('.')[2]}" in KINDS}
+
+    @app.get("/", include_in_schema=False)
+    async def index() -> Response:
+        return await page("index.html")
+
+    @app.get("/page/{name}", include_in_schema=False)
+    async def page(name: str) -> Response:
+        if name not in files:
+            return error(404, "there is nothing here")
+        return Response(files[name].read_bytes(), media_type=KINDS[f".{name.rpartition('.')[2]}"])
+
+
+def _tell_errors(app: FastAPI) -> None:
+    """Each error as one sentence."""
+
+    def tell(kind: type[Exception], answer: Callable[[Any], Response]) -> None:
+        async def handler(_: Request, problem: Exception) -> Response:
+            return answer(problem)
+
+        app.add_exception_handler(kind, handler)
+
+    tell(InputError, lambda problem: error(400, str(problem)))
+    tell(RequestValidationError, lambda problem: error(400, _sentence(problem.errors()[0])))
+    tell(Busy, lambda _: error(503, "the studio is busy; try again in a moment"))
+    tell(Gone, lambda _: error(499, "nobody waits for this any more"))
+    tell(
+        HTTPException,
+        lambda problem: error(problem.status_code, _NAMES.get(problem.status_code, "this cannot be done")),
+    )
+    tell(Exception, lambda _: error(500, "the studio failed at this; its terminal says more"))
+
+
+_NAMES = {
+    400: "the body is not JSON that can be read",
+    404: "there is nothing here",
+    405: "this address does not take that method",
+}
+
+
+def _sentence(problem: dict[str, Any]) -> str:
+    """What pydantic found first, in words."""
+    if problem["type"] == "json_invalid":
+        return _NAMES[400]
+    name = ".".join(str(part)[:40] for part in problem["loc"][1:]) or "the body"
+    message = str(problem["msg"])
+    return f"{name}: {message[:1].lower()}{message[1:]}"

@@ -1,0 +1,171 @@
+"""What the studio is asked and what it answers: one model a body, so that OpenAPI says it all.
+
+Requests are strict: no floats for integers, no strings for numbers, no NaN, no unknown fields, and a list is given up
+at its first wrong entry. What depends on the model (how many cells, which parts) is checked by service.py.
+"""
+
+from typing import Annotated, Literal
+
+from pydantic import BaseModel, ConfigDict, FailFast, Field
+
+SAMPLES, ENDINGS, PARTICLES = 64, 8, 512  # that one request may ask for
+LAST_SEED = 2**53 - 1  # the largest integer that a page can hold
+HOTTEST = 10.0
+LARGEST_SCALE = 32
+UPLOAD_BYTES, PIXELS = 2**23, 2**24  # of an image that is read
+
+Cells = Annotated[
+    list[int],
+    FailFast(),
+    Field(description="The part in each cell of the grid, in raster order, or -1 where nothing is drawn"),
+]
+Seed = Annotated[int, Field(ge=0, le=LAST_SEED)]
+Temperature = Annotated[float, Field(ge=0, le=HOTTEST, description="Below 1 likelier choices, 0 the likeliest")]
+Picture = Annotated[str, Field(description="A PNG in base64")]
+
+
+class Request(BaseModel):
+    model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
+
+
+class Drawn(Request):
+    """A drawing."""
+
+    cells: Cells
+
+
+class Next(Request):
+    """A drawing, and the cell that comes next."""
+
+    cells: Cells
+    cell: Annotated[int, Field(ge=0)]
+
+
+class Sampling(Request):
+    """Which drawings to make: those of `seed`, `seed` + 1, ..."""
+
+    seed: Seed = 0
+    count: Annotated[int, Field(ge=1, le=SAMPLES)] = 1
+    temperature: Temperature | None = None  # None: the model's own
+    top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+
+
+class Completing(Request):
+    """A drawing, which of its cells stay as they are (drawn or not), and how to draw the others."""
+
+    cells: Cells
+    fixed: Annotated[list[bool], FailFast()]
+    count: Annotated[int, Field(ge=1, le=ENDINGS)] = 4
+    seed: Seed = 0
+    temperature: Temperature = 1.0
+    particles: Annotated[int, Field(ge=1, le=PARTICLES)] = 256
+
+
+class Composing(Request):
+    """Two drawings, and the cells that the first takes from the second."""
+
+    a: Cells
+    b: Cells
+    places: Annotated[list[int], FailFast()]
+
+
+class Exporting(Request):
+    """A drawing, and the file to make of it."""
+
+    cells: Cells
+    format: Literal["png", "gif", "mp4", "json"]
+    seed: Seed | None = None
+    scale: Annotated[
+        int | None,
+        Field(ge=1, le=LARGEST_SCALE, description="Enlarges every pixel; left out, 1 for a PNG, what looks well else"),
+    ] = None
+
+
+class Error(BaseModel):
+    error: Annotated[str, Field(description="One clear sentence")]
+
+
+class Size(BaseModel):
+    height: int
+    width: int
+
+
+class GridShape(BaseModel):
+    rows: int
+    columns: int
+    part: Annotated[int, Field(description="A cell is so many pixels of the canvas wide and high")]
+    top: Annotated[int, Field(description="Rows of the first cells that lie above the canvas")]
+    left: int
+
+
+class Limits(BaseModel):
+    upload_bytes: int = UPLOAD_BYTES
+    pixels: int = PIXELS
+    samples: int = SAMPLES
+    endings: int = ENDINGS
+    particles: int = PARTICLES
+
+
+class About(BaseModel):
+    name: str
+    weights: Annotated[str, Field(description="SHA-256 of the weights' file, its first 16 digits")]
+    height: int
+    width: int
+    channels: int
+    canvas: Size
+    grid: GridShape
+    parts: int
+    temperature: float
+    inverted: bool
+    ink: Annotated[bool, Field(description="Pixels are ink or none")]
+    limits: Limits
+    version: str
+
+
+class Parts(BaseModel):
+    pixels: Annotated[str, Field(description="Base64 of M * C * K * K bytes, as the person sees them")]
+    order: Annotated[list[int], Field(description="All parts by likeness: from the darkest on, each the nearest left")]
+
+
+class Odds(BaseModel):
+    what: Annotated[list[float], Field(description="Probability of each part, if one is drawn")]
+    whether: Annotated[float, Field(description="Probability that one is drawn here")]
+
+
+class One(BaseModel):
+    seed: int
+    cells: list[int]
+    image: Picture
+
+
+class Samples(BaseModel):
+    samples: list[One]
+
+
+class Ending(BaseModel):
+    cells: list[int]
+    image: Picture
+    log_prob: float
+
+
+class Endings(BaseModel):
+    endings: list[Ending]
+    effective: Annotated[float, Field(description="How many particles still differ in weight: the effective number")]
+
+
+class Cut(BaseModel):
+    cells: list[int]
+
+
+class Origin(BaseModel):
+    cells: list[int]
+    seed: int | None
+    model: str
+    weights: str
+
+
+class ReadImage(BaseModel):
+    image: Picture
+    parse: list[int]
+    posterior: list[int]
+    drawing: Annotated[Origin | None, Field(description="What the studio wrote into the PNG, for this same model")]

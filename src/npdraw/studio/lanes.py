@@ -1,0 +1,112 @@
+"""`Lane`: one thread that does the model's work, one job after another, and a short queue before it.
+
+The studio has two, so that a long job never stands before a click. A full queue says so at once. A job whose page is
+gone leaves the queue; one under way is told, and stops where it next asks.
+
+Each lane computes in one thread: with two lanes on two cores torch's own threads would only fight for them.
+"""
+
+import asyncio
+import threading
+from collections import deque
+from collections.abc import Callable
+from typing import Any, Generic, TypeVar
+
+import torch
+from starlette.requests import Request
+
+T = TypeVar("T")
+Cancelled = Callable[[], bool]
+
+
+class Busy(Exception):
+    """The queue is full."""
+
+
+class Gone(Exception):
+    """Nobody waits for the answer any more."""
+
+
+class _Job(Generic[T]):
+    def __init__(self, work: Callable[[Cancelled], T]):
+        self.work, self.gone = work, threading.Event()
+        self.loop = asyncio.get_running_loop()
+        self.future: asyncio.Future[T] = self.loop.create_future()
+
+    def run(self) -> None:
+        try:
+            result = self.work(self.gone.is_set)
+        except BaseException as error:
+            self._tell(self.future.set_exception, error)
+        else:
+            self._tell(self.future.set_result, result)
+
+    def _tell(self, settle: Callable[[Any], None], value: Any) -> None:
+        """Hand the result to the loop, unless nobody waits for it."""
+        if not self.gone.is_set() and not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(lambda: None if self.future.done() else settle(value))
+
+
+class Lane:
+    """A thread with a queue of at most `places` jobs before it."""
+
+    def __init__(self, name: str, places: int):
+        self.places = places
+        self._waiting: deque[_Job[Any]] = deque()
+        self._changed = threading.Condition()
+        self._running: _Job[Any] | None = None
+        self._closed = False
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    async def do(self, request: Request, work: Callable[[Cancelled], T]) -> T:
+        """What `work` returns; `Busy` if the queue is full, `Gone` if the page goes before."""
+        job = _Job(work)
+        with self._changed:
+            if self._closed or len(self._waiting) >= self.places:
+                raise Busy
+            self._waiting.append(job)
+            self._changed.notify()
+        watch = asyncio.ensure_future(_leaving(request))
+        try:
+            both: set[asyncio.Future[Any]] = {watch, job.future}
+            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            if not job.future.done():
+                raise Gone
+            return job.future.result()
+        finally:
+            watch.cancel()
+            self._drop(job)
+
+    def _drop(self, job: _Job[Any]) -> None:
+        job.gone.set()
+        with self._changed:
+            if job in self._waiting:
+                self._waiting.remove(job)
+
+    def _serve(self) -> None:
+        torch.set_num_threads(1)  # of this thread
+        while True:
+            with self._changed:
+                self._running = None
+                self._changed.wait_for(lambda: self._waiting or self._closed)
+                if self._closed:
+                    return
+                self._running = self._waiting.popleft()
+            self._running.run()
+
+    def close(self) -> None:
+        """Stop the job under way where it next asks, forget the others, and wait a little for the thread."""
+        with self._changed:
+            self._closed = True
+            for job in (*self._waiting, *([self._running] if self._running else [])):
+                job.gone.set()
+            self._waiting.clear()
+            self._changed.notify()
+        self._thread.join(timeout=5)
+
+
+async def _leaving(request: Request) -> None:
+    """Return when the page has gone. The body has been read, so nothing but that can still come."""
+    while (await request.receive())["type"] != "http.disconnect":
+        pass

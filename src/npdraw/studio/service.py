@@ -1,0 +1,246 @@
+"""`Service`: what the studio does with a model, from cells to pictures and back, without HTTP.
+
+Every picture that the studio shows is decoded alone, in a batch of one: that is quick enough for a click
+(`NPDraw.decode` pads to a batch of 64 on the CPU), and a drawing then looks the same wherever it is shown. A level in
+255 may differ from `NPDraw.decode`'s picture, since another matrix shape rounds differently.
+"""
+
+import base64
+import io
+import tempfile
+import warnings
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from PIL import Image
+from torch import Tensor
+
+from npdraw import __version__, editing, inputs, show
+from npdraw.canvas import render_steps
+from npdraw.completing import complete
+from npdraw.data.pictures import open_picture
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.model import NPDraw
+from npdraw.studio import bodies
+from npdraw.studio.lanes import Cancelled, Gone
+
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+
+
+class Service:
+    """A model with its name and the hash of its weights. All methods may be called from several threads."""
+
+    def __init__(self, model: NPDraw, name: str, weights: str):
+        self.model, self.name, self.weights = model, name, weights
+        shown = model.as_given(model.bank.parts).cpu()
+        pixels = base64.b64encode((shown * 255 + 0.5).to(torch.uint8).numpy().tobytes()).decode()
+        self.parts = bodies.Parts(pixels=pixels, order=_walk(shown.flatten(1)))
+
+    @property
+    def image_bytes(self) -> int:
+        """Size of a picture as raw pixels."""
+        data = self.model.config.data
+        return data.height * data.width * data.channels
+
+    def about(self) -> bodies.About:
+        c, grid = self.model.config, self.model.grid
+        top, left = grid.corner
+        return bodies.About(
+            name=self.name,
+            weights=self.weights,
+            height=c.data.height,
+            width=c.data.width,
+            channels=c.data.channels,
+            canvas=bodies.Size(height=grid.height, width=grid.width),
+            grid=bodies.GridShape(rows=grid.rows, columns=grid.columns, part=grid.part_size, top=top, left=left),
+            parts=len(self.model.bank),
+            temperature=c.temperature,
+            inverted=c.data.inverted,
+            ink=c.decoder.likelihood == "bernoulli",
+            limits=bodies.Limits(),
+            version=__version__,
+        )
+
+    # --- cells and drawings ---
+
+    def drawing(self, cells: Sequence[int]) -> Drawing:
+        """Cells as one drawing, where they are of this model."""
+        places, parts = self.model.grid.cells, len(self.model.bank)
+        if len(cells) != places:
+            raise InputError(f"a drawing of this model has {places} cells, not {len(cells)}")
+        for place, part in enumerate(cells):
+            if not -1 <= part < parts:
+                raise InputError(f"cell {place} names a part out of range; parts are from 0 to {parts - 1}, none is -1")
+        what = torch.tensor([cells], dtype=torch.int64)
+        return Drawing(what, torch.arange(places)[None], what >= 0)
+
+    def cells(self, drawing: Drawing) -> list[list[int]]:
+        """The cells of each drawing; one that draws a place twice, or in another order, is tidied first."""
+        tidy = editing.tidy(drawing.to(self.model.device), self.model.bank.parts, self.model.grid)
+        cells: list[list[int]] = torch.where(tidy.whether, tidy.what, -1).tolist()
+        return cells
+
+    # --- quick ---
+
+    def decode(self, cells: Sequence[int], scale: int = 1) -> Image.Image:
+        """The picture of a drawing."""
+        return self._picture(self._decoded(self.drawing(cells)), scale)
+
+    @torch.no_grad()
+    def next(self, cells: Sequence[int], cell: int) -> bodies.Odds:
+        """What the prior itself would draw in a cell, given the cells before it."""
+        drawing = self.drawing(cells)
+        if cell >= drawing.steps:
+            raise InputError(f"there is no such cell; cells are from 0 to {drawing.steps - 1}")
+        what, where, whether = (
+            logits[0, -1] for logits in self.model.prior.choices(drawing.first(cell + 1).to(self.model.device))
+        )
+        here = whether.sigmoid() * where.softmax(0)[cell]
+        return bodies.Odds(what=what.softmax(0).tolist(), whether=float(here))
+
+    def draw(self, data: bytes) -> bodies.Cut:
+        """The parse of raw pixels (H*W*C bytes, as the person sees them)."""
+        c = self.model.config.data
+        if len(data) != self.image_bytes:
+            raise InputError(f"this model's pictures have {self.image_bytes} bytes, not {len(data)}")
+        pixels = torch.frombuffer(bytearray(data), dtype=torch.uint8).reshape(1, c.height, c.width, c.channels)
+        pixels = pixels.permute(0, 3, 1, 2)
+        return bodies.Cut(cells=self.cells(self.model.parse(255 - pixels if c.inverted else pixels))[0])
+
+    def compose(self, a: Sequence[int], b: Sequence[int], places: Sequence[int]) -> bodies.Cut:
+        return bodies.Cut(cells=self.cells(editing.compose(self.drawing(a), self.drawing(b), places))[0])
+
+    # --- slow ---
+
+    def sample(self, asked: bodies.Sampling, cancelled: Cancelled) -> bodies.Samples:
+        """New drawings, each the one of its seed."""
+        if asked.seed + asked.count - 1 > bodies.LAST_SEED:
+            raise InputError(f"the last seed must be at most {bodies.LAST_SEED}")
+        c = self.model.config
+        heat = c.temperature if asked.temperature is None else asked.temperature
+        drawing = self.model.prior.sample(asked.count, asked.seed, heat, top_p=asked.top_p)
+        found = []
+        for i, cells in enumerate(self.cells(drawing)):
+            _stop(cancelled)
+            found.append(bodies.One(seed=asked.seed + i, cells=cells, image=_base64(self.decode(cells))))
+        return bodies.Samples(samples=found)
+
+    def complete(self, asked: bodies.Completing, cancelled: Cancelled) -> bodies.Endings:
+        """Endings of a drawing that keep its fixed cells."""
+        if len(asked.fixed) != self.model.grid.cells:
+            raise InputError(f"fixed needs {self.model.grid.cells} booleans, one a cell, not {len(asked.fixed)}")
+        found = complete(
+            self.model.prior,
+            self.drawing(asked.cells),
+            torch.tensor(asked.fixed),
+            asked.count,
+            asked.seed,
+            asked.particles,
+            asked.temperature,
+        )
+        endings = []
+        for cells, log_prob in zip(self.cells(found.drawings), found.log_prob.tolist()):
+            _stop(cancelled)
+            endings.append(bodies.Ending(cells=cells, image=_base64(self.decode(cells)), log_prob=log_prob))
+        return bodies.Endings(endings=endings, effective=found.effective)
+
+    def read(self, data: bytes, cancelled: Cancelled) -> bodies.ReadImage:
+        """A picture file as the model sees it, its parse and the posterior's drawing, and what npdraw wrote into it."""
+        _check_picture(data)
+        pixels, _ = open_picture("that was sent", data, inputs.reading_for(self.model, "the image that was sent"))
+        _stop(cancelled)
+        c = self.model.config.data
+        images = torch.from_numpy(pixels.copy())[None].expand(-1, c.channels, -1, -1)  # (1,C,H,W) uint8
+        return bodies.ReadImage(
+            image=_base64(self._picture(images.float() / 255)),
+            parse=self.cells(self.model.parse(images))[0],
+            posterior=self.cells(self.model.encode(inputs.as_seen(self.model, images)))[0],
+            drawing=self._origin(data),
+        )
+
+    def export(self, asked: bodies.Exporting, cancelled: Cancelled) -> bytes:
+        """A drawing as a file."""
+        drawing = self.drawing(asked.cells)
+        if asked.format == "json":
+            return (drawing.to_json() + "\n").encode()
+        if asked.format == "png":
+            inscribed = show.inscribed(drawing, self.name, self.weights, asked.seed)
+            buffer = io.BytesIO()
+            self.decode(asked.cells, asked.scale or 1).save(buffer, "PNG", optimize=True, pnginfo=inscribed)
+            return buffer.getvalue()
+        on_device = drawing.to(self.model.device)
+        canvases, masks = render_steps(on_device, self.model.bank.parts, self.model.grid)
+        image, empty = self.model.as_given(self._decoded(drawing)), float(self.model.config.data.inverted)
+        frames = show.animation_frames(
+            self.model.as_given(canvases), masks, on_device.whether, image, scale=asked.scale, empty=empty
+        )
+        _stop(cancelled)
+        with tempfile.TemporaryDirectory(prefix="npdraw-") as folder:
+            (path,) = show.save_animation(frames, Path(folder) / "drawing", endings=(f".{asked.format}",))
+            return path.read_bytes()
+
+    # --- pictures ---
+
+    @torch.no_grad()
+    def _decoded(self, drawing: Drawing) -> Tensor:
+        """One drawing -> (1,C,H,W)"""
+        return self.model.likelihood(self.model.render(drawing)).picture()
+
+    def _picture(self, image: Tensor, scale: int = 1) -> Image.Image:
+        """An image (1,C,H,W) as the person sees it."""
+        pixels = show.to_uint8(self.model.as_given(image))[0]
+        return Image.fromarray(np.repeat(np.repeat(pixels, scale, 0), scale, 1))
+
+    def _origin(self, data: bytes) -> bodies.Origin | None:
+        found = show.inscription(data)
+        if found is None or found.weights != self.weights:
+            return None
+        try:
+            cells = self.cells(found.drawing)[0]
+        except InputError:  # written by hand: not a drawing of this model after all
+            return None
+        return bodies.Origin(cells=cells, seed=found.seed, model=found.model, weights=found.weights)
+
+
+def png(image: Image.Image) -> bytes:
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG")
+    return buffer.getvalue()
+
+
+def _base64(image: Image.Image) -> str:
+    return base64.b64encode(png(image)).decode()
+
+
+def _stop(cancelled: Callable[[], bool]) -> None:
+    if cancelled():
+        raise Gone
+
+
+def _check_picture(data: bytes) -> None:
+    """Refuse what is no image, or too large a one, by its header alone."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of large pictures, which are refused below
+            with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
+                width, height = opened.size
+    except Image.DecompressionBombError:
+        width = height = 2**31
+    except Exception:  # decoders raise much on broken files
+        raise InputError("this is no image that can be read: send a PNG, JPEG, WebP, GIF or BMP") from None
+    if width * height > bodies.PIXELS:
+        raise InputError(f"this image has too many pixels; at most {bodies.PIXELS:,} are taken")
+
+
+def _walk(parts: Tensor) -> list[int]:
+    """All parts (M,D): the darkest, then always the nearest of those left."""
+    distances = torch.cdist(parts, parts)
+    order = [int(parts.sum(1).argmin())]
+    left = set(range(len(parts))) - set(order)
+    while left:
+        order.append(min(left, key=lambda i: (float(distances[order[-1], i]), i)))
+        left.remove(order[-1])
+    return order

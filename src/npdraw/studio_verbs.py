@@ -1,0 +1,38 @@
+"""The verb `studio`."""
+
+from dataclasses import dataclass
+
+from npdraw.errors import InputError
+from npdraw.options import Device, Flag, Model
+
+
+@dataclass
+class Studio:
+    """Open a page in the browser on which you and a model draw together, part by part.
+
+    The page is served by this process alone and works without a network. It answers this machine only, unless --host
+    says otherwise; then it needs the token of the link that is printed.
+
+    Example: npdraw studio digits
+    """
+
+    model: Model
+    host: str = "127.0.0.1"
+    """Where to listen: 0.0.0.0 lets other machines in, with the token."""
+    port: int = 8642
+    """At which port; 0 takes one that is free."""
+    no_browser: Flag = False
+    """Open no browser."""
+    device: Device = "auto"
+
+    def run(self) -> None:
+        from npdraw import inputs
+
+        try:
+            from npdraw.studio.serve import serve
+        except ModuleNotFoundError as error:
+            if error.name not in ("fastapi", "starlette", "pydantic", "uvicorn"):
+                raise
+            raise InputError(f'the studio needs {error.name}; get it with `pip install "npdraw[studio]"`') from None
+
+        serve(self.model, self.host, self.port, not self.no_browser, inputs.pick_device(self.device))
