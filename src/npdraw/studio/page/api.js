@@ -1,0 +1,149 @@
+/** The server's answers, and its refusals as sentences for the person. */
+
+/**
+ * @typedef {object} Model what GET /api/model says
+ * @property {string} name
+ * @property {string} weights 16 hex digits
+ * @property {number} height of the picture
+ * @property {number} width
+ * @property {number} channels
+ * @property {{height: number, width: number}} canvas
+ * @property {{rows: number, columns: number, part: number, top: number, left: number}} grid
+ * @property {number} parts
+ * @property {number} temperature
+ * @property {boolean} inverted
+ * @property {boolean} ink
+ * @property {{upload_bytes: number, samples: number, endings: number, particles: number}} limits
+ */
+
+/** Something a person should read: the message is one sentence. */
+export class Trouble extends Error {}
+
+const GONE = "The server does not answer. Is npdraw studio still running?";
+const BUSY = "The server is busy. Try again in a moment.";
+const WAITS = [250, 750, 1500]; // milliseconds between attempts while the server is busy
+
+/** The token of a link that was opened from another machine; kept for this tab, and taken out of the address. */
+function token() {
+  const address = new URL(location.href);
+  const given = address.searchParams.get("token");
+  if (given) {
+    sessionStorage.setItem("npdraw-token", given);
+    address.searchParams.delete("token");
+    history.replaceState(null, "", address);
+  }
+  return sessionStorage.getItem("npdraw-token");
+}
+
+const bearer = token();
+
+/** @param {number} milliseconds @param {AbortSignal} [signal] */
+function pause(milliseconds, signal) {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(resolve, milliseconds);
+    signal?.addEventListener("abort", () => (clearTimeout(timer), reject(signal.reason)), { once: true });
+  });
+}
+
+/** @param {Response} answer @returns {Promise<string>} */
+async function refusal(answer) {
+  if (answer.status === 429 || answer.status === 503) return BUSY;
+  const said = await answer.json().catch(() => ({}));
+  const text = typeof said.error === "string" ? said.error : `the server answered ${answer.status}`;
+  return text[0].toUpperCase() + text.slice(1) + (/[.?!]$/.test(text) ? "" : ".");
+}
+
+/**
+ * GET, or POST where there is a body; bytes go as they are, anything else as JSON.
+ * @param {string} path @param {unknown} [body] @param {AbortSignal} [signal]
+ * @returns {Promise<Response>}
+ */
+async function ask(path, body, signal) {
+  const raw = body instanceof Blob || ArrayBuffer.isView(body);
+  /** @type {Record<string, string>} */
+  const headers = bearer ? { Authorization: `Bearer ${bearer}` } : {};
+  if (body !== undefined) headers["Content-Type"] = raw ? "application/octet-stream" : "application/json";
+  for (let attempt = 0; ; attempt++) {
+    const answer = await fetch(path, {
+      method: body === undefined ? "GET" : "POST",
+      headers,
+      body: body === undefined || raw ? /** @type {BodyInit} */ (body) : JSON.stringify(body),
+      signal,
+    }).catch((error) => {
+      throw error.name === "AbortError" ? error : new Trouble(GONE);
+    });
+    if (answer.ok) return answer;
+    if ((answer.status !== 429 && answer.status !== 503) || attempt === WAITS.length) throw new Trouble(await refusal(answer));
+    await pause(WAITS[attempt], signal);
+  }
+}
+
+/** @param {string} path @param {unknown} [body] @param {AbortSignal} [signal] */
+const json = async (path, body, signal) => (await ask(path, body, signal)).json();
+/** @param {string} path @param {unknown} [body] @param {AbortSignal} [signal] */
+const blob = async (path, body, signal) => (await ask(path, body, signal)).blob();
+
+export const api = {
+  /** @returns {Promise<Model>} */
+  model: () => json("/api/model"),
+  /** @returns {Promise<{pixels: string, order: number[]}>} */
+  parts: () => json("/api/parts"),
+  /** @param {number[]} cells @param {AbortSignal} signal */
+  decode: (cells, signal) => blob("/api/decode", { cells }, signal),
+  /** @param {number[]} cells @param {number} cell @param {AbortSignal} signal
+   *  @returns {Promise<{what: number[], whether: number}>} */
+  next: (cells, cell, signal) => json("/api/next", { cells, cell }, signal),
+  /** @param {object} wish @param {AbortSignal} signal
+   *  @returns {Promise<{samples: {seed: number, cells: number[], image: string}[]}>} */
+  sample: (wish, signal) => json("/api/sample", wish, signal),
+  /** @param {object} wish @param {AbortSignal} signal
+   *  @returns {Promise<{endings: {cells: number[], image: string}[]}>} */
+  complete: (wish, signal) => json("/api/complete", wish, signal),
+  /** @param {Blob} file
+   *  @returns {Promise<{image: string, parse: number[], posterior: number[], drawing: {cells: number[], seed?: number} | null}>} */
+  read: (file) => json("/api/read", file),
+  /** @param {Uint8Array} pixels @param {AbortSignal} signal @returns {Promise<{cells: number[]}>} */
+  draw: (pixels, signal) => json("/api/draw", pixels, signal),
+  /** @param {object} wish */
+  export: (wish) => blob("/api/export", wish),
+};
+
+/**
+ * One job at a time, the newest next. An older one that waits is dropped; one that runs is given `patience` milliseconds
+ * to end once a newer one waits, and aborted then: a hand that moves faster than the server still sees pictures.
+ */
+export class Latest {
+  /** @type {AbortController | null} */ #running = null;
+  /** @type {((signal: AbortSignal) => Promise<void>) | null} */ #waiting = null;
+  /** @type {number | undefined} */ #timer;
+
+  /** @param {number} patience @param {(error: Error) => void} failed */
+  constructor(patience, failed) {
+    this.patience = patience;
+    this.failed = failed;
+  }
+
+  /** @param {(signal: AbortSignal) => Promise<void>} job */
+  async run(job) {
+    this.#waiting = job;
+    if (this.#running) {
+      const running = this.#running;
+      this.#timer ??= setTimeout(() => running.abort(), this.patience);
+      return;
+    }
+    while (this.#waiting) {
+      const next = this.#waiting;
+      const { signal } = (this.#running = new AbortController());
+      this.#waiting = null;
+      await next(signal).catch((error) => signal.aborted || this.failed(error));
+      clearTimeout(this.#timer);
+      this.#timer = undefined;
+      this.#running = null;
+    }
+  }
+
+  cancel() {
+    this.#waiting = null;
+    this.#running?.abort();
+  }
+}

@@ -1,0 +1,281 @@
+/** The studio: asks for the model, makes the parts of the page, and lets them know of each other. */
+
+import { Latest, api } from "./api.js";
+import { Bank } from "./bank.js";
+import { Board } from "./board.js";
+import { NONE, blank, fixed, fresh, fromFragment, isBlank, put, toFragment } from "./drawing.js";
+import { Endings } from "./endings.js";
+import { Files } from "./files.js";
+import { Gallery } from "./gallery.js";
+import { Hand } from "./hand.js";
+import { History } from "./history.js";
+import { listen } from "./keys.js";
+import { Palette } from "./palette.js";
+import { Pen } from "./pen.js";
+import { Picture } from "./picture.js";
+import { Player } from "./player.js";
+import { Second } from "./second.js";
+import { Strip } from "./strip.js";
+import { complain, quiet, say, speak } from "./words.js";
+
+const PAUSE = 800; // milliseconds after a stroke of the pen until endings are asked for
+const SETTLE = 120; // milliseconds until the model is asked what it would draw in the cell: pictures go first
+
+/** @param {string} id @returns {any} */
+const element = (id) => document.getElementById(id);
+
+/** @param {import("./api.js").Model} model @param {Bank} bank */
+function studio(model, bank) {
+  const { rows, columns } = model.grid;
+  const history = new History(blank(rows * columns));
+  const board = new Board(element("board"), bank);
+  const picture = new Picture(element("picture"), model, complain);
+  const pen = new Pen(bank, history, complain);
+  const strip = new Strip(element("strip"), history, bank);
+  const player = new Player({ scrubber: element("scrubber"), button: element("play"), icon: element("play-icon"), step: element("step") });
+  const nextLatest = new Latest(0, complain);
+  let cursor = Math.floor(rows / 2) * columns + Math.floor(columns / 2);
+  /** @type {number | undefined} */ let settling;
+  /** @type {number | undefined} */ let pausing;
+
+  const gallery = new Gallery(element("gallery"), model, {
+    open: (cells, seed) => history.push(fresh(cells, { seed })),
+    failed: complain,
+  });
+  const endings = new Endings(
+    { list: element("ghosts"), hint: element("endings-hint") },
+    {
+      temperature: () => gallery.temperature,
+      preview: (ghost) => board.show({ ghost }),
+      take(cells) {
+        const { touched } = history.present;
+        history.push({ cells, touched, ink: null, seed: null });
+        board.canvas.focus({ preventScroll: true });
+      },
+      failed: complain,
+    },
+  );
+  const palette = new Palette(element("palette"), bank, {
+    drag(event) {
+      const cell = event ? board.cellAt(event) : NONE;
+      board.show({ hover: cell, ghost: cell === NONE ? null : put(history.present, new Map([[cell, palette.selected]])).cells });
+    },
+    drop(event) {
+      const cell = board.cellAt(event);
+      if (cell === NONE) return;
+      setCursor(cell);
+      hand.use(cell);
+    },
+  });
+  const hand = new Hand(board, history, palette, pen, {
+    second: () => second.cells,
+    begin() {
+      if (!player.whole) player.load(history.present.cells);
+      clearTimeout(pausing);
+      endings.clear();
+    },
+    cursor: setCursor,
+    lacking: () => say("There is no image B yet: open one, or use the drawing."),
+  });
+  const files = new Files(bank, {
+    opened(cells, target, seed) {
+      if (target === "a") return history.push(fresh(cells, { kept: true, seed }));
+      second.set(cells);
+      setTool("region");
+    },
+    say,
+    failed: complain,
+  });
+  const second = new Second(bank, {
+    open: () => files.choose("b"),
+    copy: () => second.set(history.present.cells),
+    swap() {
+      const cells = /** @type {number[]} */ (second.cells);
+      second.set(history.present.cells);
+      history.push(fresh(cells, { kept: true }));
+    },
+    begin: () => hand.begin(),
+    paint: (cell) => hand.touch(cell),
+  });
+
+  /** @param {number} cell */
+  function setCursor(cell) {
+    cursor = cell;
+    board.show({ cursor });
+    const part = history.present.cells[cell];
+    speak(`Row ${Math.floor(cell / columns) + 1}, column ${(cell % columns) + 1}: ${part === NONE ? "empty" : `part ${part}`}`);
+    settle();
+  }
+
+  /** Ask what the model would draw in the selected cell, once the hand rests. */
+  function settle() {
+    clearTimeout(settling);
+    settling = setTimeout(() => {
+      nextLatest.run(async (signal) => {
+        const { what, whether } = await api.next(history.present.cells, cursor, signal);
+        palette.heat(what);
+        element("whether").textContent = `The model draws in this cell with ${Math.round(100 * whether)} %.`;
+      });
+    }, SETTLE);
+  }
+
+  /** @param {import("./hand.js").Tool} tool */
+  function setTool(tool) {
+    hand.tool = tool;
+    element("tools").querySelector(`[value=${tool}]`).checked = true;
+    element("desk").dataset.tool = tool;
+    second.show(tool === "region");
+    board.show({ ink: tool === "pen" && history.present.ink ? pen.canvas : null, hover: NONE, ghost: null });
+  }
+
+  function finish() {
+    clearTimeout(pausing);
+    endings.ask(history.present);
+  }
+
+  function dismiss() {
+    clearTimeout(pausing);
+    endings.clear();
+    quiet();
+    element("export").open = false;
+  }
+
+  async function copyLink() {
+    const fragment = toFragment(history.present.cells, model);
+    globalThis.history.replaceState(null, "", fragment);
+    const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
+    say(copied ? "The link is copied: it holds the drawing itself." : "The link to this drawing is in the address bar.");
+  }
+
+  function openLink() {
+    try {
+      const cells = fromFragment(location.hash, model);
+      if (cells) history.push(fresh(cells, { kept: true }));
+    } catch (error) {
+      complain(/** @type {Error} */ (error));
+    }
+  }
+
+  /** @param {number} right @param {number} down */
+  function step(right, down) {
+    const [x, y] = [(cursor % columns) + right, Math.floor(cursor / columns) + down];
+    board.canvas.focus({ preventScroll: true });
+    if (x >= 0 && x < columns && y >= 0 && y < rows) setCursor(y * columns + x);
+  }
+
+  function erase() {
+    hand.begin();
+    hand.paint(cursor, NONE);
+  }
+
+  const clear = () => history.push(blank(rows * columns));
+  const help = () => element("manual").showModal();
+
+  history.addEventListener("change", () => {
+    const { present } = history;
+    endings.clear();
+    clearTimeout(pausing);
+    if (!pen.down) pen.load(present);
+    if (present.ink && hand.tool === "pen") pausing = setTimeout(() => (pen.down ? 0 : endings.ask(history.present)), PAUSE);
+    player.load(present.cells);
+    strip.show();
+    settle();
+    element("undo").disabled = history.index === 0;
+    element("redo").disabled = history.index === history.drawings.length - 1;
+    element("clear").disabled = isBlank(present);
+    element("hint").hidden = !isBlank(present) || pen.down;
+  });
+  player.addEventListener("step", () => {
+    const { present } = history;
+    const whole = player.whole;
+    board.show({
+      cells: player.cells,
+      dots: present.touched.some(Boolean) ? fixed(present) : null,
+      ink: whole && present.ink && hand.tool === "pen" ? pen.canvas : null,
+      ghost: null,
+    });
+    picture.show(player.cells);
+  });
+  palette.addEventListener("pick", () => hand.tool === "part" || setTool("part"));
+  board.canvas.addEventListener("pointerdown", () => {
+    element("hint").hidden = true;
+    if (pen.down) board.show({ ink: pen.canvas });
+  });
+  board.canvas.addEventListener("pointermove", () => pen.down && board.show({ ink: pen.canvas }));
+
+  element("tools").addEventListener("change", (/** @type {Event} */ event) => setTool(/** @type {any} */ (event.target).value));
+  element("tools").addEventListener("click", (/** @type {MouseEvent} */ event) => {
+    if (event.detail) board.canvas.focus({ preventScroll: true }); // a pointer chose the tool: keys are the board's again
+  });
+  element("order").addEventListener("change", (/** @type {Event} */ event) => palette.sort(/** @type {any} */ (event.target).value === "alike"));
+  element("width").addEventListener("input", () => (pen.width = element("width").valueAsNumber));
+  element("colour-label").hidden = model.channels === 1;
+  if (model.channels > 1) {
+    pen.colour = element("colour").value;
+    element("colour").addEventListener("input", () => (pen.colour = element("colour").value));
+  }
+  element("undo").addEventListener("click", () => history.undo());
+  element("redo").addEventListener("click", () => history.redo());
+  element("clear").addEventListener("click", clear);
+  element("finish").addEventListener("click", finish);
+  element("open").addEventListener("click", () => files.choose("a"));
+  element("link").addEventListener("click", copyLink);
+  element("help").addEventListener("click", help);
+  element("export").addEventListener("click", (/** @type {Event} */ event) => {
+    const button = /** @type {Element} */ (event.target).closest("button");
+    if (!button) return;
+    element("export").open = false;
+    files.save(history.present, /** @type {any} */ (button.dataset.format));
+  });
+  addEventListener("pointerdown", (event) => element("export").contains(event.target) || (element("export").open = false));
+  addEventListener("hashchange", openLink);
+
+  const digits = Array.from({ length: 9 }, (_, i) => i);
+  listen({
+    ArrowLeft: () => step(-1, 0),
+    ArrowRight: () => step(1, 0),
+    ArrowUp: () => step(0, -1),
+    ArrowDown: () => step(0, 1),
+    Enter: () => hand.use(cursor),
+    Delete: erase,
+    Backspace: erase,
+    Escape: dismiss,
+    " ": () => player.toggle(),
+    p: () => setTool("pen"),
+    t: () => setTool("part"),
+    e: () => setTool("erase"),
+    r: () => setTool("region"),
+    f: finish,
+    n: () => gallery.roll(),
+    o: () => files.choose("a"),
+    l: copyLink,
+    "?": help,
+    "Ctrl+z": () => history.undo(),
+    "Ctrl+Shift+z": () => history.redo(),
+    "Ctrl+y": () => history.redo(),
+    "Ctrl+s": () => files.save(history.present, "json"),
+    "Ctrl+Backspace": clear,
+    ...Object.fromEntries(digits.map((i) => [String(i + 1), () => palette.likely.length && palette.pick(palette.likely[i])])),
+    ...Object.fromEntries(digits.map((i) => [`Shift+Digit${i + 1}`, () => endings.take(i)])),
+  });
+
+  setTool("pen");
+  setCursor(cursor);
+  history.jump(0);
+  openLink();
+  gallery.fill(false);
+}
+
+try {
+  const [model, parts] = await Promise.all([api.model(), api.parts()]);
+  const { canvas, height, width } = model;
+  document.documentElement.style.setProperty("--aspect", `${width} / ${height}`);
+  document.documentElement.style.setProperty("--empty", model.inverted ? "#fff" : "#000");
+  element("model").textContent = `${model.name}: ${model.parts} parts on ${model.grid.rows} × ${model.grid.columns} cells`;
+  document.title = `${model.name} · npdraw studio`;
+  element("board").ariaLabel = `Canvas of ${model.grid.rows} by ${model.grid.columns} cells, ${canvas.width} × ${canvas.height} pixels`;
+  studio(model, new Bank(model, parts));
+  document.body.classList.add("ready");
+} catch (error) {
+  complain(/** @type {Error} */ (error));
+}

@@ -1,0 +1,57 @@
+/** The bank of parts, and the canvas that cells make with it. */
+
+import { NONE } from "./drawing.js";
+
+export class Bank {
+  /** @param {import("./api.js").Model} model @param {{pixels: string, order: number[]}} parts */
+  constructor(model, { pixels, order }) {
+    const bytes = Uint8Array.from(atob(pixels), (c) => c.charCodeAt(0)); // M,C,K,K
+    const { grid, channels, parts } = model;
+    const area = grid.part ** 2;
+    this.model = model;
+    this.order = order;
+    this.empty = model.inverted ? "#fff" : "#000";
+    /** Each part as RGBA. */
+    this.parts = Array.from({ length: parts }, (_, m) => {
+      const image = new ImageData(grid.part, grid.part);
+      for (let i = 0; i < area; i++) {
+        for (let c = 0; c < 3; c++) image.data[4 * i + c] = bytes[(m * channels + (c % channels)) * area + i];
+        image.data[4 * i + 3] = 255;
+      }
+      return image;
+    });
+  }
+
+  /** Draw cells at one pixel a pixel, cropped to the canvas; empty cells stay clear.
+   * @param {number[]} cells @param {HTMLCanvasElement} [onto] */
+  render(cells, onto = document.createElement("canvas")) {
+    const { canvas, grid } = this.model;
+    onto.width = canvas.width; // also clears
+    onto.height = canvas.height;
+    const context = /** @type {CanvasRenderingContext2D} */ (onto.getContext("2d", { willReadFrequently: true }));
+    cells.forEach((part, cell) => {
+      if (part === NONE) return;
+      const [x, y] = [cell % grid.columns, Math.floor(cell / grid.columns)];
+      context.putImageData(this.parts[part], x * grid.part - grid.left, y * grid.part - grid.top);
+    });
+    return onto;
+  }
+
+  /** Cells on the empty canvas's colour, for a thumbnail. @param {number[]} cells */
+  thumbnail(cells) {
+    const onto = this.render(cells);
+    const context = /** @type {CanvasRenderingContext2D} */ (onto.getContext("2d"));
+    context.globalCompositeOperation = "destination-over";
+    context.fillStyle = this.empty;
+    context.fillRect(0, 0, onto.width, onto.height);
+    return onto;
+  }
+
+  /** One part, by itself. @param {number} part */
+  picture(part) {
+    const canvas = document.createElement("canvas");
+    canvas.width = canvas.height = this.model.grid.part;
+    canvas.getContext("2d")?.putImageData(this.parts[part], 0, 0);
+    return canvas;
+  }
+}

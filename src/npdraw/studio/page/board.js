@@ -1,0 +1,127 @@
+/** The grid of cells, drawn from the parts at once: the page asks nobody. */
+
+import { NONE } from "./drawing.js";
+
+/**
+ * @typedef {object} View what a board shows
+ * @property {number[]} cells
+ * @property {HTMLCanvasElement | null} ink what the pen drew
+ * @property {number[] | null} ghost cells that could be, shown faintly where the drawing has others
+ * @property {boolean[] | null} dots cells that the person drew
+ * @property {number} cursor a cell, or NONE
+ * @property {number} hover a cell under the pointer, or NONE
+ */
+
+export class Board {
+  #due = false;
+  #layer = document.createElement("canvas");
+
+  /** @param {HTMLCanvasElement} canvas @param {import("./bank.js").Bank} bank */
+  constructor(canvas, bank) {
+    this.canvas = canvas;
+    this.bank = bank;
+    this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    /** @type {View} */
+    this.view = { cells: [], ink: null, ghost: null, dots: null, cursor: NONE, hover: NONE };
+    new ResizeObserver(() => this.show({})).observe(canvas);
+  }
+
+  /** @param {Partial<View>} change */
+  show(change) {
+    Object.assign(this.view, change);
+    if (this.#due) return;
+    this.#due = true;
+    requestAnimationFrame(() => {
+      this.#due = false;
+      this.#paint();
+    });
+  }
+
+  /** Where a pointer is, in fractions of the canvas. @param {{clientX: number, clientY: number}} event */
+  at(event) {
+    const box = this.canvas.getBoundingClientRect();
+    return { x: (event.clientX - box.left) / box.width, y: (event.clientY - box.top) / box.height };
+  }
+
+  /** The cell under a pointer, or NONE. @param {{clientX: number, clientY: number}} event */
+  cellAt(event) {
+    const { x, y } = this.at(event);
+    return x < 0 || x >= 1 || y < 0 || y >= 1 ? NONE : this.cellOf(x, y);
+  }
+
+  /** @param {number} x @param {number} y fractions of the canvas */
+  cellOf(x, y) {
+    const { canvas, grid } = this.bank.model;
+    const column = Math.floor((x * canvas.width + grid.left) / grid.part);
+    const row = Math.floor((y * canvas.height + grid.top) / grid.part);
+    return row * grid.columns + column;
+  }
+
+  /** A cell's box in pixels of the screen's canvas: x, y, width, height. @param {number} cell @returns {[number, number, number, number]} */
+  #box(cell) {
+    const { canvas, grid } = this.bank.model;
+    const [column, row] = [cell % grid.columns, Math.floor(cell / grid.columns)];
+    const across = [column, column + 1].map((i) => clamp(i * grid.part - grid.left, canvas.width) * (this.canvas.width / canvas.width));
+    const down = [row, row + 1].map((i) => clamp(i * grid.part - grid.top, canvas.height) * (this.canvas.height / canvas.height));
+    return [across[0], down[0], across[1] - across[0], down[1] - down[0]];
+  }
+
+  #paint() {
+    const { canvas, context, view, bank } = this;
+    const ratio = devicePixelRatio;
+    canvas.width = Math.max(1, Math.round(canvas.clientWidth * ratio));
+    canvas.height = Math.max(1, Math.round(canvas.clientHeight * ratio));
+    context.imageSmoothingEnabled = false;
+    context.fillStyle = bank.empty;
+    context.fillRect(0, 0, canvas.width, canvas.height);
+    this.#lay(view.cells, 1);
+    if (view.ink) {
+      context.globalCompositeOperation = bank.model.inverted ? "darken" : "lighten";
+      context.globalAlpha = 0.55;
+      context.drawImage(view.ink, 0, 0, canvas.width, canvas.height);
+      context.globalCompositeOperation = "source-over";
+    }
+    const { ghost } = view;
+    if (ghost) this.#lay(ghost.map((part, cell) => (part === view.cells[cell] ? NONE : part)), 0.5);
+    context.globalAlpha = 1;
+    this.#rule(ratio);
+    view.dots?.forEach((own, cell) => own && view.cells[cell] !== NONE && this.#dot(cell, ratio));
+    if (view.hover !== NONE) this.#outline(view.hover, ratio, "rgba(128, 150, 220, 0.9)");
+    if (view.cursor !== NONE) this.#outline(view.cursor, 2 * ratio, "#5b83ff");
+  }
+
+  /** @param {number[]} cells @param {number} alpha */
+  #lay(cells, alpha) {
+    this.context.globalAlpha = alpha;
+    this.context.drawImage(this.bank.render(cells, this.#layer), 0, 0, this.canvas.width, this.canvas.height);
+  }
+
+  /** @param {number} ratio */
+  #rule(ratio) {
+    const { grid } = this.bank.model;
+    this.context.fillStyle = "rgba(128, 128, 128, 0.32)";
+    for (let i = 1; i < grid.columns; i++) this.context.fillRect(Math.round(this.#box(i)[0]), 0, ratio, this.canvas.height);
+    for (let i = 1; i < grid.rows; i++)
+      this.context.fillRect(0, Math.round(this.#box(i * grid.columns)[1]), this.canvas.width, ratio);
+  }
+
+  /** @param {number} cell @param {number} ratio */
+  #dot(cell, ratio) {
+    const [x, y] = this.#box(cell);
+    this.context.fillStyle = "#5b83ff";
+    this.context.beginPath();
+    this.context.arc(x + 6 * ratio, y + 6 * ratio, 2 * ratio, 0, 2 * Math.PI);
+    this.context.fill();
+  }
+
+  /** @param {number} cell @param {number} line @param {string} colour */
+  #outline(cell, line, colour) {
+    const [x, y, width, height] = this.#box(cell);
+    this.context.lineWidth = line;
+    this.context.strokeStyle = colour;
+    this.context.strokeRect(x + line / 2, y + line / 2, width - line, height - line);
+  }
+}
+
+/** @param {number} value @param {number} most */
+const clamp = (value, most) => Math.max(0, Math.min(most, value));

@@ -1,0 +1,104 @@
+/** A drawing as the page holds it, its edits (each makes a new one), and its forms: a file's JSON, a link's fragment. */
+
+import { Trouble } from "./api.js";
+
+/**
+ * @typedef {object} Drawing
+ * @property {number[]} cells L numbers in raster order: a part's index, or NONE
+ * @property {boolean[]} touched cells that the person drew, which an ending keeps
+ * @property {Uint8ClampedArray | null} ink what the pen drew (RGBA, of the picture's size) where the cells come from it
+ * @property {number | null} seed of the sample that it was
+ */
+
+export const NONE = -1;
+
+/** @param {number} length @returns {Drawing} */
+export const blank = (length) => fresh(Array(length).fill(NONE));
+
+/** A drawing that came from elsewhere; `kept`: as if the person had drawn it.
+ * @param {number[]} cells @param {{kept?: boolean, seed?: number | null}} [from] @returns {Drawing} */
+export const fresh = (cells, { kept = false, seed = null } = {}) => ({
+  cells,
+  touched: cells.map((part) => kept && part !== NONE),
+  ink: null,
+  seed,
+});
+
+/** Put parts (or NONE) into cells. @param {Drawing} drawing @param {Map<number, number>} parts by cell @returns {Drawing} */
+export const put = (drawing, parts) => ({
+  cells: drawing.cells.map((part, cell) => parts.get(cell) ?? part),
+  touched: drawing.touched.map((was, cell) => was || parts.has(cell)),
+  ink: null,
+  seed: null,
+});
+
+/** @param {Drawing} drawing @param {number} from @param {number} to */
+export const move = (drawing, from, to) =>
+  put(drawing, new Map([[to, drawing.cells[from]], [from, NONE]]));
+
+/** @param {Drawing} drawing */
+export const isBlank = (drawing) => drawing.cells.every((part) => part === NONE);
+
+/** @param {Drawing} a @param {Drawing} b */
+export const same = (a, b) => a.cells.every((part, cell) => part === b.cells[cell]);
+
+/** What an ending keeps: the drawn cells that the person touched, or where there are none all that are drawn.
+ * @param {Drawing} drawing */
+export function fixed({ cells, touched }) {
+  const own = cells.map((part, cell) => touched[cell] && part !== NONE);
+  return own.some(Boolean) ? own : cells.map((part) => part !== NONE);
+}
+
+/** Cells that are no drawing of this model's are Trouble. @param {unknown} cells @param {import("./api.js").Model} model */
+function checked(cells, { grid, parts }) {
+  const length = grid.rows * grid.columns;
+  if (!Array.isArray(cells) || cells.length !== length)
+    throw new Trouble(`This drawing is not for a grid of ${grid.rows} by ${grid.columns} cells.`);
+  if (cells.some((part) => !Number.isInteger(part) || part < NONE || part >= parts))
+    throw new Trouble(`This drawing names parts that a bank of ${parts} does not have.`);
+  return cells;
+}
+
+/** The first drawing of a file that npdraw wrote. @param {string} text @param {import("./api.js").Model} model */
+export function fromJson(text, model) {
+  let data;
+  try {
+    data = JSON.parse(text);
+  } catch {
+    throw new Trouble("This file is not JSON that a drawing could be.");
+  }
+  const row = data?.format === "npdraw-drawing" && data.version === 1 && data.drawings?.[0];
+  if (!row || ![row.what, row.where, row.whether].every(Array.isArray)) throw new Trouble("This file holds no drawing of npdraw.");
+  const cells = Array(model.grid.rows * model.grid.columns).fill(NONE);
+  row.whether.forEach((/** @type {number} */ drawn, /** @type {number} */ step) => {
+    if (!drawn) return;
+    if (cells[row.where[step]] !== NONE)
+      throw new Trouble("This drawing draws a place twice or outside of the grid: it is not one that the studio can edit.");
+    cells[row.where[step]] = row.what[step];
+  });
+  return checked(cells, model);
+}
+
+/** @param {number[]} cells @param {import("./api.js").Model} model the fragment of a link */
+export function toFragment(cells, { weights }) {
+  const bytes = new Uint8Array(cells.length * 2);
+  const view = new DataView(bytes.buffer);
+  cells.forEach((part, cell) => view.setInt16(2 * cell, part, true));
+  const text = btoa(String.fromCharCode(...bytes));
+  return `#d=${text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}&m=${weights}`;
+}
+
+/** The cells of a link, or null where it carries none. @param {string} fragment @param {import("./api.js").Model} model */
+export function fromFragment(fragment, model) {
+  const fields = new URLSearchParams(fragment.slice(1));
+  const text = fields.get("d");
+  if (text === null) return null;
+  if (fields.get("m") !== model.weights) throw new Trouble("This link was made with another model, so it is not opened.");
+  try {
+    const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
+    const view = new DataView(bytes.buffer);
+    return checked(Array.from({ length: bytes.length >> 1 }, (_, cell) => view.getInt16(2 * cell, true)), model);
+  } catch (error) {
+    throw error instanceof Trouble ? error : new Trouble("This link is damaged.");
+  }
+}

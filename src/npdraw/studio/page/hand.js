@@ -1,0 +1,123 @@
+/** What the pointer does on the board, tool by tool: mouse, finger and stylus alike. */
+
+import { NONE, move, put } from "./drawing.js";
+import { Stroke } from "./history.js";
+
+/** @typedef {"pen" | "part" | "erase" | "region"} Tool */
+
+export class Hand {
+  /** @type {Tool} */ tool = "pen";
+  /** @type {Stroke | null} */ #stroke = null;
+  /** @type {Map<number, number>} */ #painted = new Map();
+  #from = NONE; // the cell whose part is being moved
+
+  /**
+   * @param {import("./board.js").Board} board @param {import("./history.js").History} history
+   * @param {import("./palette.js").Palette} palette @param {import("./pen.js").Pen} pen
+   * @param {{second: () => number[] | null, begin: () => void, cursor: (cell: number) => void, lacking: () => void}} on
+   */
+  constructor(board, history, palette, pen, on) {
+    this.board = board;
+    this.history = history;
+    this.palette = palette;
+    this.pen = pen;
+    this.on = on;
+    const { canvas } = board;
+    canvas.addEventListener("pointerdown", (event) => event.button === 0 && event.isPrimary && this.#down(event));
+    canvas.addEventListener("pointermove", (event) => event.isPrimary && this.#move(event));
+    canvas.addEventListener("pointerup", (event) => event.isPrimary && this.#up(event));
+    canvas.addEventListener("pointercancel", () => this.#end());
+    canvas.addEventListener("pointerleave", () => board.show({ hover: NONE, ghost: null }));
+  }
+
+  /** Do to a cell what the tool does, as a stroke of its own. @param {number} cell */
+  use(cell) {
+    this.begin();
+    if (this.tool === "pen") this.paint(cell, this.palette.selected);
+    else this.touch(cell);
+  }
+
+  /** Start a stroke of cells. */
+  begin() {
+    this.on.begin();
+    this.#stroke = new Stroke(this.history);
+    this.#painted = new Map();
+  }
+
+  /** Go on with it: part, nothing, or B's part, as the tool is. @param {number} cell */
+  touch(cell) {
+    const second = this.on.second();
+    if (this.tool === "region" && !second) this.on.lacking();
+    else if (this.tool === "region" && second) this.paint(cell, second[cell]);
+    else this.paint(cell, this.tool === "erase" ? NONE : this.palette.selected);
+  }
+
+  /** @param {number} cell @param {number} part */
+  paint(cell, part) {
+    const stroke = /** @type {Stroke} */ (this.#stroke);
+    this.#painted.set(cell, part);
+    stroke.set(put(stroke.base, this.#painted));
+  }
+
+  /** @param {PointerEvent} event */
+  #down(event) {
+    const cell = this.board.cellAt(event);
+    const part = this.history.present.cells[cell];
+    this.board.canvas.setPointerCapture(event.pointerId);
+    this.on.cursor(cell);
+    if (event.altKey) {
+      if (part !== NONE) this.palette.pick(part);
+      return;
+    }
+    this.begin();
+    if (this.tool === "pen") this.pen.begin(this.board.at(event), pressure(event));
+    else if (this.tool === "part" && part !== NONE) this.#from = cell;
+    else this.touch(cell);
+  }
+
+  /** @param {PointerEvent} event */
+  #move(event) {
+    const cell = this.board.cellAt(event);
+    if (this.pen.down) {
+      for (const point of event.getCoalescedEvents()) this.pen.line(this.board.at(point), pressure(point));
+      this.board.show({ hover: NONE, ghost: null });
+    } else if (this.#from !== NONE) {
+      const { present } = this.history;
+      this.board.show({ hover: cell, cells: cell === NONE || cell === this.#from ? present.cells : move(present, this.#from, cell).cells });
+    } else if (this.#stroke && event.buttons && cell !== NONE && this.tool !== "part") {
+      this.on.cursor(cell);
+      this.touch(cell);
+    } else {
+      this.board.show({ hover: this.tool === "pen" ? NONE : cell, ghost: this.#promise(cell) });
+    }
+  }
+
+  /** What a click would put there. @param {number} cell */
+  #promise(cell) {
+    const { present } = this.history;
+    const part = { part: this.palette.selected, region: this.on.second()?.[cell], erase: undefined, pen: undefined }[this.tool];
+    const moves = this.tool === "part" && present.cells[cell] !== NONE;
+    return cell === NONE || part === undefined || moves ? null : put(present, new Map([[cell, part]])).cells;
+  }
+
+  /** @param {PointerEvent} event */
+  #up(event) {
+    const [from, to] = [this.#from, this.board.cellAt(event)];
+    this.#end();
+    if (from === NONE) return;
+    this.board.show({ cells: this.history.present.cells });
+    if (to === NONE) return;
+    this.on.cursor(to);
+    if (to === from) this.use(to);
+    else this.history.push(move(this.history.present, from, to));
+  }
+
+  #end() {
+    this.pen.end();
+    this.#stroke = null;
+    this.#from = NONE;
+  }
+}
+
+/** How hard a stylus presses, about 0.5 for anything else. @param {PointerEvent} event */
+const pressure = (event) => (event.pointerType === "pen" ? event.pressure : 0.5);

@@ -1,0 +1,73 @@
+/** The drawings so far: undo, redo, and a jump to any of them. */
+
+import { same } from "./drawing.js";
+
+/** @typedef {import("./drawing.js").Drawing} Drawing */
+
+const LENGTH = 100;
+
+/** Says "change" whenever the present is another drawing. */
+export class History extends EventTarget {
+  #index = 0;
+
+  /** @param {Drawing} first */
+  constructor(first) {
+    super();
+    this.drawings = [first];
+  }
+
+  get index() {
+    return this.#index;
+  }
+
+  get present() {
+    return this.drawings[this.#index];
+  }
+
+  /** A new present; what could be redone is gone. @param {Drawing} drawing */
+  push(drawing) {
+    if (same(drawing, this.present) && !drawing.ink) return;
+    this.drawings = [...this.drawings.slice(0, this.#index + 1), drawing].slice(-LENGTH);
+    this.jump(this.drawings.length - 1);
+  }
+
+  /** The present, further on: a stroke is one entry however long it is. @param {Drawing} drawing */
+  amend(drawing) {
+    this.drawings[this.#index] = drawing;
+    this.jump(this.#index);
+  }
+
+  /** @param {number} index */
+  jump(index) {
+    if (index < 0 || index >= this.drawings.length) return;
+    this.#index = index;
+    this.dispatchEvent(new Event("change"));
+  }
+
+  undo() {
+    this.jump(this.#index - 1);
+  }
+
+  redo() {
+    this.jump(this.#index + 1);
+  }
+}
+
+/** A stroke of the hand: its first drawing is a new entry of the history, its later ones amend that. */
+export class Stroke {
+  /** @type {Drawing | null} */ #last = null;
+
+  /** @param {History} history */
+  constructor(history) {
+    this.history = history;
+    this.base = history.present;
+  }
+
+  /** @param {Drawing} drawing */
+  set(drawing) {
+    if (!this.#last) this.history.push(drawing);
+    else if (this.history.present === this.#last) this.history.amend(drawing);
+    else return; // undone meanwhile
+    this.#last = this.history.present === this.base ? null : this.history.present;
+  }
+}

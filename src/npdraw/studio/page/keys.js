@@ -1,0 +1,40 @@
+/** Keys: each is an action by its name, unless it belongs to the control that has the focus. */
+
+const KEPT = "npdraw-letters"; // where the person's wish about keys without Ctrl is kept
+
+/**
+ * @typedef {Record<string, (event: KeyboardEvent) => void>} Actions by key: "Ctrl+z", "Shift+Digit1", "p", "Enter"
+ * @param {Actions} actions
+ */
+export function listen(actions) {
+  const letters = /** @type {HTMLInputElement} */ (document.getElementById("letters"));
+  letters.checked = localStorage.getItem(KEPT) !== "no";
+  letters.addEventListener("change", () => localStorage.setItem(KEPT, letters.checked ? "yes" : "no"));
+  addEventListener("keydown", (event) => {
+    if (document.querySelector("dialog[open]") || taken(event)) return;
+    const name = nameOf(event);
+    if (name.length === 1 && name !== " " && !letters.checked) return;
+    const action = actions[name];
+    if (!action) return;
+    event.preventDefault();
+    action(event);
+  });
+}
+
+/** @param {KeyboardEvent} event */
+function nameOf(event) {
+  const digit = event.shiftKey && /^Digit\d$/.test(event.code);
+  const control = event.ctrlKey || event.metaKey ? "Ctrl+" : "";
+  const key = digit ? event.code : event.key.length === 1 ? event.key.toLowerCase() : event.key;
+  return (event.altKey ? "Alt+" : "") + control + (event.shiftKey && (digit || control) ? "Shift+" : "") + key;
+}
+
+/** Whether the focused control uses this key itself. @param {KeyboardEvent} event */
+function taken(event) {
+  const target = /** @type {Element} */ (event.target);
+  if (event.ctrlKey || event.metaKey) return target.matches("input[type=number]") && event.key !== "s";
+  if (event.key === "Escape") return false;
+  if (target.matches("input[type=number]")) return true;
+  if (target.matches("input")) return /^(Arrow|Home|End|Page| |Enter)/.test(event.key);
+  return target.matches("button, summary, a") && /^( |Enter)$/.test(event.key);
+}

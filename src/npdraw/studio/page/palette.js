@@ -1,0 +1,130 @@
+/** The bank's parts, to pick and to drag; the heat under each is how likely the model draws it in the selected cell. */
+
+const SLACK = 6; // pixels that a pointer may wander before it drags
+const KEYS = 9; // the likeliest parts have keys
+
+/** Says "pick" when the person picks a part; `drag` and `drop` are called while one is dragged. */
+export class Palette extends EventTarget {
+  selected = 0;
+  /** @type {number[]} */ likely = [];
+
+  /**
+   * @param {HTMLElement} list @param {import("./bank.js").Bank} bank
+   * @param {{drag: (event: PointerEvent | null) => void, drop: (event: PointerEvent) => void}} onto
+   */
+  constructor(list, bank, onto) {
+    super();
+    this.list = list;
+    this.bank = bank;
+    this.onto = onto;
+    this.alike = true;
+    this.options = bank.parts.map((_, part) => this.#option(part));
+    this.#arrange();
+    this.select(bank.order[0]);
+    list.addEventListener("keydown", (event) => this.#key(event));
+  }
+
+  /** @param {number} part */
+  select(part) {
+    this.options[this.selected].ariaSelected = "false";
+    this.selected = part;
+    this.options[part].ariaSelected = "true";
+    this.list.setAttribute("aria-activedescendant", this.options[part].id);
+  }
+
+  /** @param {number} part */
+  pick(part) {
+    this.select(part);
+    this.options[part].scrollIntoView({ block: "nearest", inline: "nearest" });
+    this.dispatchEvent(new Event("pick"));
+  }
+
+  /** @param {boolean} alike by likeness, or else by what is likely in the selected cell */
+  sort(alike) {
+    this.alike = alike;
+    this.#arrange();
+    this.list.scrollTo(0, 0);
+  }
+
+  /** @param {number[]} what a probability for each part */
+  heat(what) {
+    const most = Math.max(...what);
+    this.likely = what.map((_, part) => part).sort((a, b) => what[b] - what[a]);
+    this.options.forEach((option, part) => {
+      const rank = this.likely.indexOf(part);
+      option.style.setProperty("--heat", String(most > 0 ? Math.sqrt(what[part] / most) : 0));
+      option.dataset.key = rank < KEYS ? String(rank + 1) : "";
+      option.title = `Part ${part}: ${percent(what[part])} here` + (rank < KEYS ? ` (${rank + 1})` : "");
+    });
+    if (!this.alike) this.#arrange();
+  }
+
+  #arrange() {
+    const order = this.alike || !this.likely.length ? this.bank.order : this.likely;
+    this.list.replaceChildren(...order.map((part) => this.options[part]));
+  }
+
+  /** @param {number} part */
+  #option(part) {
+    const option = document.createElement("div");
+    option.id = `part-${part}`;
+    option.role = "option";
+    option.ariaLabel = `Part ${part}`;
+    option.ariaSelected = "false";
+    option.append(this.bank.picture(part));
+    option.addEventListener("pointerdown", (event) => this.#grasp(event, part));
+    return option;
+  }
+
+  /** A click picks, a drag takes the part along. @param {PointerEvent} start @param {number} part */
+  #grasp(start, part) {
+    if (start.button !== 0) return;
+    const option = this.options[part];
+    const carried = this.bank.picture(part);
+    carried.className = "carried";
+    option.setPointerCapture(start.pointerId);
+    const stop = new AbortController();
+    const end = () => {
+      stop.abort();
+      carried.remove();
+      this.onto.drag(null);
+    };
+    /** @param {string} kind @param {(event: PointerEvent) => void} what */
+    const on = (kind, what) => option.addEventListener(kind, (event) => what(/** @type {PointerEvent} */ (event)), { signal: stop.signal });
+    on("pointermove", (event) => {
+      const far = Math.hypot(event.clientX - start.clientX, event.clientY - start.clientY);
+      if (!carried.isConnected && far < SLACK) return;
+      if (!carried.isConnected) this.pick(part);
+      document.body.append(carried);
+      carried.style.transform = `translate(${event.clientX}px, ${event.clientY}px) translate(-50%, -50%)`;
+      this.onto.drag(event);
+    });
+    on("pointerup", (event) => {
+      if (carried.isConnected) this.onto.drop(event);
+      else this.pick(part);
+      end();
+    });
+    on("pointercancel", end);
+  }
+
+  /** @param {KeyboardEvent} event */
+  #key(event) {
+    const shown = [...this.list.children];
+    const at = shown.indexOf(this.options[this.selected]);
+    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: this.#beside(at, -1), ArrowDown: this.#beside(at, 1), Home: 0, End: shown.length - 1 }[event.key];
+    if (to === undefined) return;
+    event.preventDefault();
+    event.stopPropagation();
+    if (shown[to]) this.pick(this.options.indexOf(/** @type {HTMLDivElement} */ (shown[to])));
+  }
+
+  /** The option above (-1) or below (1) the one at an index, as they are laid out. @param {number} at @param {number} way */
+  #beside(at, way) {
+    const boxes = [...this.list.children].map((option) => option.getBoundingClientRect());
+    const { left, top, height } = boxes[at];
+    return boxes.findIndex((box) => Math.abs(box.left - left) < 2 && Math.abs(box.top - top - way * height) < height / 2);
+  }
+}
+
+/** @param {number} p */
+const percent = (p) => `${(100 * p).toPrecision(2).replace(/\.?0*e.*/, "")} %`;

@@ -1,0 +1,109 @@
+/** The pen: freehand on a bitmap of the picture's size, which the server parses into parts while the hand moves. */
+
+import { Latest, api } from "./api.js";
+import { Stroke } from "./history.js";
+
+const PATIENCE = 400; // milliseconds for a parse, once the hand has moved on
+
+export class Pen {
+  /** @type {Stroke | null} */ #stroke = null;
+  /** @type {Uint8ClampedArray} */ #before = new Uint8ClampedArray();
+  /** @type {{x: number, y: number} | null} */ #from = null;
+
+  /**
+   * @param {import("./bank.js").Bank} bank @param {import("./history.js").History} history
+   * @param {(error: Error) => void} failed
+   */
+  constructor(bank, history, failed) {
+    const { model } = bank;
+    this.bank = bank;
+    this.history = history;
+    this.latest = new Latest(PATIENCE, failed);
+    this.canvas = document.createElement("canvas");
+    this.canvas.width = model.width;
+    this.canvas.height = model.height;
+    this.context = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d", { willReadFrequently: true }));
+    this.context.lineCap = this.context.lineJoin = "round";
+    this.width = 2.5;
+    this.colour = model.inverted ? "#000" : "#fff";
+  }
+
+  /** Whether the hand is down. */
+  get down() {
+    return this.#from !== null;
+  }
+
+  /** The bitmap of a drawing: what the pen drew, or its parts. @param {import("./drawing.js").Drawing} drawing */
+  load(drawing) {
+    const { width, height } = this.canvas;
+    if (drawing.ink) return this.context.putImageData(new ImageData(new Uint8ClampedArray(drawing.ink), width, height), 0, 0);
+    this.context.imageSmoothingEnabled = false;
+    this.context.drawImage(this.bank.thumbnail(drawing.cells), 0, 0, width, height);
+  }
+
+  /** @param {{x: number, y: number}} point in fractions of the canvas @param {number} pressure */
+  begin(point, pressure) {
+    this.load(this.history.present);
+    this.#stroke = new Stroke(this.history);
+    this.#before = this.#pixels();
+    this.#from = point;
+    this.line(point, pressure);
+  }
+
+  /** @param {{x: number, y: number}} point @param {number} pressure from 0 to 1 */
+  line(point, pressure) {
+    const { context, canvas } = this;
+    const from = this.#from ?? point;
+    context.strokeStyle = this.colour;
+    context.lineWidth = this.width * (0.5 + pressure);
+    context.beginPath();
+    context.moveTo(from.x * canvas.width, from.y * canvas.height);
+    context.lineTo(point.x * canvas.width, point.y * canvas.height);
+    context.stroke();
+    this.#from = point;
+    this.#parse();
+  }
+
+  end() {
+    this.#from = null;
+  }
+
+  /** Cells that the stroke went over get the parts that the parser reads there; all others stay. */
+  #parse() {
+    const [stroke, ink, before] = [/** @type {Stroke} */ (this.#stroke), this.#pixels(), this.#before];
+    this.latest.run(async (signal) => {
+      const { cells } = await api.draw(this.#bytes(ink), signal);
+      const hit = this.#hit(before, ink);
+      stroke.set({
+        cells: stroke.base.cells.map((part, cell) => (hit.has(cell) ? cells[cell] : part)),
+        touched: stroke.base.touched.map((was, cell) => was || hit.has(cell)),
+        ink,
+        seed: null,
+      });
+    });
+  }
+
+  #pixels() {
+    return this.context.getImageData(0, 0, this.canvas.width, this.canvas.height).data;
+  }
+
+  /** As the server takes them: height, width, channels. @param {Uint8ClampedArray} rgba */
+  #bytes(rgba) {
+    const { channels } = this.bank.model;
+    return Uint8Array.from({ length: (rgba.length / 4) * channels }, (_, i) => rgba[4 * Math.floor(i / channels) + (i % channels)]);
+  }
+
+  /** The cells in which two bitmaps differ. @param {Uint8ClampedArray} a @param {Uint8ClampedArray} b */
+  #hit(a, b) {
+    const { canvas, grid, height, width } = this.bank.model;
+    const hit = new Set();
+    for (let i = 0; i < a.length; i += 4) {
+      if (a[i] === b[i] && a[i + 1] === b[i + 1] && a[i + 2] === b[i + 2]) continue;
+      const [x, y] = [(i / 4) % width, Math.floor(i / 4 / width)];
+      const column = Math.floor((((x + 0.5) * canvas.width) / width + grid.left) / grid.part);
+      const row = Math.floor((((y + 0.5) * canvas.height) / height + grid.top) / grid.part);
+      hit.add(row * grid.columns + column);
+    }
+    return hit;
+  }
+}

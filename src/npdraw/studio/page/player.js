@@ -1,0 +1,79 @@
+/** The drawing, step by step in raster order. */
+
+import { NONE } from "./drawing.js";
+
+const PACE = 110; // milliseconds a step
+
+/** Says "step" when another step is shown. */
+export class Player extends EventTarget {
+  /** @type {number[]} */ #cells = [];
+  /** @type {number[]} */ #drawn = [];
+  /** @type {number | undefined} */ #timer;
+
+  /** @param {{scrubber: HTMLInputElement, button: HTMLElement, icon: Element, step: HTMLElement}} parts */
+  constructor(parts) {
+    super();
+    this.parts = parts;
+    parts.scrubber.addEventListener("input", () => (this.stop(), this.#shown()));
+    parts.button.addEventListener("click", () => this.toggle());
+  }
+
+  /** A drawing, whole. @param {number[]} cells */
+  load(cells) {
+    this.stop();
+    this.#cells = cells;
+    this.#drawn = cells.flatMap((part, cell) => (part === NONE ? [] : [cell]));
+    this.parts.scrubber.max = String(this.#drawn.length);
+    this.#go(this.#drawn.length);
+  }
+
+  /** The cells drawn so far. */
+  get cells() {
+    const drawn = new Set(this.#drawn.slice(0, this.#position));
+    return this.#cells.map((part, cell) => (drawn.has(cell) ? part : NONE));
+  }
+
+  get whole() {
+    return this.#position === this.#drawn.length;
+  }
+
+  get #position() {
+    return this.parts.scrubber.valueAsNumber;
+  }
+
+  toggle() {
+    if (this.#timer !== undefined) return this.stop();
+    if (!this.#drawn.length) return;
+    if (this.whole) this.#go(0);
+    this.#timer = setInterval(() => {
+      this.#go(this.#position + 1);
+      if (this.whole) this.stop();
+    }, PACE);
+    this.#label("Stop", "#i-pause");
+  }
+
+  stop() {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+    this.#label("Play the drawing", "#i-play");
+  }
+
+  /** @param {number} position */
+  #go(position) {
+    this.parts.scrubber.value = String(position);
+    this.#shown();
+  }
+
+  #shown() {
+    const text = `${this.#position} / ${this.#drawn.length}`;
+    this.parts.step.textContent = text;
+    this.parts.scrubber.setAttribute("aria-valuetext", `step ${text}`);
+    this.dispatchEvent(new Event("step"));
+  }
+
+  /** @param {string} name @param {string} icon */
+  #label(name, icon) {
+    this.parts.button.ariaLabel = name;
+    this.parts.icon.setAttribute("href", icon);
+  }
+}

@@ -1,0 +1,46 @@
+/** Image B, whose cells can be painted into the drawing. */
+
+import { Board } from "./board.js";
+import { NONE } from "./drawing.js";
+
+/** @param {string} id */
+const element = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
+
+export class Second {
+  /** @type {number[] | null} */ cells = null;
+
+  /**
+   * @param {import("./bank.js").Bank} bank
+   * @param {{open: () => void, copy: () => void, swap: () => void, begin: () => void, paint: (cell: number) => void}} on
+   */
+  constructor(bank, on) {
+    const canvas = /** @type {HTMLCanvasElement} */ (element("second-board"));
+    this.board = new Board(canvas, bank);
+    element("second-open").addEventListener("click", on.open);
+    element("second-copy").addEventListener("click", on.copy);
+    element("second-swap").addEventListener("click", on.swap);
+    canvas.addEventListener("pointerdown", (event) => {
+      canvas.setPointerCapture(event.pointerId);
+      on.begin();
+      on.paint(this.board.cellAt(event));
+    });
+    canvas.addEventListener("pointermove", (event) => {
+      const cell = this.board.cellAt(event);
+      this.board.show({ hover: cell });
+      if (canvas.hasPointerCapture(event.pointerId) && cell !== NONE) on.paint(cell);
+    });
+    canvas.addEventListener("pointerleave", () => this.board.show({ hover: NONE }));
+  }
+
+  /** @param {number[]} cells */
+  set(cells) {
+    this.cells = cells;
+    this.board.show({ cells });
+    for (const id of ["second-frame", "second-swap"]) element(id).hidden = false;
+  }
+
+  /** @param {boolean} seen */
+  show(seen) {
+    element("second").hidden = !seen;
+  }
+}

@@ -1,0 +1,42 @@
+/** The strip of thumbnails of the history. */
+
+export class Strip {
+  /** @type {WeakMap<object, HTMLElement>} */ #made = new WeakMap();
+
+  /** @param {HTMLElement} list @param {import("./history.js").History} history @param {import("./bank.js").Bank} bank */
+  constructor(list, history, bank) {
+    this.list = list;
+    this.history = history;
+    this.bank = bank;
+    list.addEventListener("click", (event) => {
+      const entry = /** @type {HTMLElement} */ (event.target).closest("li");
+      if (entry) history.jump([...list.children].indexOf(entry));
+    });
+  }
+
+  show() {
+    const { drawings, index } = this.history;
+    const entries = drawings.map((drawing) => this.#entry(drawing));
+    this.list.replaceChildren(...entries);
+    entries.forEach((entry, i) => {
+      const button = /** @type {HTMLElement} */ (entry.firstChild);
+      button.ariaLabel = `Drawing ${i + 1} of ${entries.length}`;
+      button.ariaCurrent = String(i === index);
+    });
+    const [current, { scrollWidth }] = [entries[index], this.list];
+    if (scrollWidth > this.list.clientWidth) this.list.scrollLeft = current.offsetLeft - this.list.clientWidth / 2;
+  }
+
+  /** @param {import("./drawing.js").Drawing} drawing */
+  #entry(drawing) {
+    const made = this.#made.get(drawing);
+    if (made) return made;
+    const entry = document.createElement("li");
+    const button = document.createElement("button");
+    button.className = "thumb";
+    button.append(this.bank.thumbnail(drawing.cells));
+    entry.append(button);
+    this.#made.set(drawing, entry);
+    return entry;
+  }
+}

@@ -1,0 +1,31 @@
+/** What the page says: a line for the eye (which screen readers read too), and one for the ear alone. */
+
+import { Trouble } from "./api.js";
+
+const line = /** @type {HTMLElement} */ (document.getElementById("words"));
+const ear = /** @type {HTMLElement} */ (document.getElementById("spoken"));
+/** @type {number | undefined} */ let timer;
+
+/** @param {string} text @param {"word" | "trouble"} [kind] */
+export function say(text, kind = "word") {
+  line.textContent = text;
+  line.className = `shown ${kind}`;
+  clearTimeout(timer);
+  timer = setTimeout(quiet, kind === "trouble" ? 12000 : 5000);
+}
+
+export function quiet() {
+  line.className = "";
+}
+
+/** Say what went wrong. What is no Trouble is a fault of the page: it is said, and shown to the console as well.
+ * @param {Error} error */
+export function complain(error) {
+  if (error.name === "AbortError") return;
+  if (error instanceof Trouble) return say(error.message, "trouble");
+  say("Something in this page went wrong. Save the drawing and load the page again.", "trouble");
+  console.error(error);
+}
+
+/** @param {string} text */
+export const speak = (text) => (ear.textContent = text);
