@@ -1,0 +1,165 @@
+"""Completing a drawing: some steps are kept, the prior draws the others, several times over.
+
+Kept steps at the beginning are a prefix, which the prior continues as it always does. Otherwise a free step has to suit
+kept ones that come after it. Many particles draw the free steps from the prior, and each is weighted by the
+probabilities that it gives to the kept steps: sequential importance resampling, exact in the limit of many particles,
+and with no model but the prior.
+
+Choices:
+- A fixed step is kept whole: its whether and, where it draws, its what and where. A fixed skip stays a skip.
+- With a temperature the model is the one that `Prior.sample` draws from at that temperature: it draws the free steps
+  and weighs the fixed ones alike, so a prefix is no special case. Temperature 1 is the prior's own conditional. A
+  colder proposal whose weights undo its temperature would only spend particles. `log_prob` is the prior's own at any.
+- Particles are resampled (systematically, by a hash of the seed) where fewer than half of them count and a free step is
+  next: within a run of fixed steps, or after the last free one, it would lose particles and gain nothing.
+- More than `GROUP` particles go group by group, each resampled on its own, in the memory of one. The weights of a group
+  carry its estimate of p(fixed steps), which is unbiased, so groups may be put together.
+"""
+
+import math
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from npdraw.canvas import place_masks
+from npdraw.choices import Choices
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.noise import seed_list, uniform
+from npdraw.prior import Prior, Stepper, narrow
+
+GROUP = 1024  # particles that are under way, and resampled, together
+MOST = 65_536  # particles
+_STREAM = 10_001  # of the noise of the last resampling; the groups have those after it
+
+
+class Completions(NamedTuple):
+    """Different drawings that agree in the fixed steps, n of them or as many as were found."""
+
+    drawings: Drawing
+    log_prob: Tensor  # (n,) log p(drawing), the prior's own
+    log_fixed: float  # log p(fixed steps) at the temperature: an estimate, exact where they are a prefix
+    effective: float  # particles drawn from the start that the weights amount to: few mean a poor estimate
+
+
+class Particles(NamedTuple):
+    """Weighted drawings that agree in the fixed steps."""
+
+    drawing: Drawing
+    log_weight: Tensor  # (N,) float64, on the CPU; the mean weight estimates p(fixed steps)
+    root: Tensor  # (N,) which of the N at the start each goes back to
+
+
+@torch.no_grad()
+def complete(
+    prior: Prior,
+    kept: Drawing,
+    fixed: Tensor,
+    n: int = 8,
+    seed: int = 0,
+    particles: int = 256,
+    temperature: float = 1.0,
+) -> Completions:
+    """n different drawings whose steps are those of `kept` (one drawing) where `fixed`, (T,) bool, is true.
+
+    They are drawn one after another from what the particles stand for, and repeats are left out. The same arguments
+    give the same drawings on any day.
+    """
+    if prior.training:
+        raise InputError("call .eval() first: in training mode dropout changes numbers")
+    if not 1 <= n <= particles <= MOST:
+        raise InputError(f"completions must be at least 1, particles at least as many and at most {MOST:,}")
+    if not 0 < temperature < math.inf:
+        raise InputError(f"the temperature of completions must be a number above 0, not {temperature}")
+    if len(kept) != 1 or kept.steps != prior.steps or fixed.shape != (prior.steps,) or fixed.dtype != torch.bool:
+        raise InputError(f"what is completed must be one drawing of {prior.steps} steps, with a bool for each step")
+    seed_list(1, seed)
+    kept, fixed = kept.check(len(prior.bank), prior.places).to(prior.start.device), fixed.cpu()
+    if prior.no_repeat and bool((place_masks(kept, prior.places)[0, fixed].sum(0) > 1).any()):
+        raise InputError("this prior never draws in the same place twice, but the fixed steps do")
+    first = int(fixed.sum())
+    if bool(fixed[:first].all()):
+        begun = kept.first(first)
+        for count in (n, particles):  # a seed is one drawing in any company, so more are wanted only for repeats
+            drawings = _different(prior.sample(count, seed, temperature, prefix=begun), n)
+            if len(drawings) == n:
+                break
+        log_fixed = float(_log_prob(prior.choices(kept), kept, temperature)[0, :first].sum())
+        return Completions(drawings, _own_log_prob(prior, drawings), log_fixed, float(particles))
+    drawing, log_weight, root = draw_particles(prior, kept, fixed, particles, seed, temperature)
+    total = log_weight.logsumexp(0)
+    if total == -math.inf:
+        raise InputError(f"none of {particles} particles leads to the fixed steps; use more, or fix fewer steps")
+    shares = torch.zeros_like(log_weight).index_add(0, root, (log_weight - total).exp())  # of the roots
+    u = uniform(torch.tensor([seed]), 1 + particles, _STREAM)[0]
+    index = resample(log_weight, u[0])[u[1:].argsort()]  # in any order: the first is a draw by weight, and so are all
+    drawings = _different(drawing[index.to(drawing.device)], n)
+    log_fixed = float(total) - math.log(particles)
+    return Completions(drawings, _own_log_prob(prior, drawings), log_fixed, 1 / float((shares**2).sum()))
+
+
+@torch.no_grad()
+def draw_particles(
+    prior: Prior, kept: Drawing, fixed: Tensor, particles: int, seed: int, temperature: float
+) -> Particles:
+    """The particles of `complete`, group by group; nothing is checked."""
+    groups = []
+    for number, first in enumerate(range(0, particles, GROUP)):
+        count = min(GROUP, particles - first)
+        group = _draw_group(prior, kept, fixed, count, seed, _STREAM + 1 + number, temperature)
+        groups.append(group._replace(root=group.root + first))
+    drawings, weights, roots = zip(*groups, strict=True)
+    return Particles(Drawing.cat(drawings), torch.cat(weights), torch.cat(roots))
+
+
+def _draw_group(
+    prior: Prior, kept: Drawing, fixed: Tensor, n: int, seed: int, stream: int, temperature: float
+) -> Particles:
+    noise = uniform(torch.tensor([seed], device=kept.device), prior.steps * (1 + 3 * n), stream)[0]
+    again, own = noise[: prior.steps], noise[prior.steps :].reshape(n, prior.steps, 3)  # (T,), (N,T,3)
+    stepper, log_weight, root = Stepper(prior, n), torch.zeros(n, dtype=torch.float64), torch.arange(n)
+    for t, is_fixed in enumerate(fixed.tolist()):
+        if is_fixed:
+            step = Drawing(*(v[:, t : t + 1].expand(n, 1) for v in kept.tensors()))
+            choices = Choices(*(logits[:, None] for logits in stepper.choices()))
+            log_weight = log_weight + _log_prob(choices, step, temperature)[:, 0].cpu()
+        else:
+            if 1 / (log_weight.softmax(0) ** 2).sum() < n / 2:
+                index = resample(log_weight, again[t].cpu())
+                stepper.reindex(index.to(kept.device))
+                root, log_weight = root[index], (log_weight.logsumexp(0) - math.log(n)).expand(n)
+            step = prior._pick(stepper.choices(), stepper.used, own[:, t], temperature, None, None)
+        stepper.take(step)
+    return Particles(stepper.drawing, log_weight, root)
+
+
+def resample(log_weight: Tensor, u: Tensor) -> Tensor:
+    """Systematic resampling by one uniform: each comes N times its share of the weights, rounded up or down. (N,)"""
+    n = len(log_weight)
+    cdf = log_weight.softmax(0).cumsum(0)
+    index = torch.searchsorted(cdf, (torch.arange(n) + u) / n * cdf[-1], right=True)
+    return index.clamp_max(int(log_weight.isfinite().nonzero()[-1]))  # the last position can round up to the end
+
+
+def _log_prob(choices: Choices, drawing: Drawing, temperature: float) -> Tensor:
+    """Log-probability of each step at a temperature: (B,T) float64, -inf for a place that may not be drawn."""
+    whether = torch.stack([torch.zeros_like(choices.whether), choices.whether], dim=-1)  # (B,T,2)
+    terms = []
+    for logits, picked in zip((choices.what, choices.where, whether), drawing.tensors(), strict=True):
+        log_p = narrow(logits, temperature, None, None).log()
+        terms.append(log_p.gather(-1, picked.long()[..., None].to(log_p.device))[..., 0])
+    return terms[2] + torch.where(drawing.whether.to(log_p.device), terms[0] + terms[1], 0)
+
+
+def _own_log_prob(prior: Prior, drawings: Drawing) -> Tensor:
+    return torch.cat([prior.log_prob(drawings[i : i + 64]) for i in range(0, len(drawings), 64)])
+
+
+def _different(drawing: Drawing, n: int) -> Drawing:
+    """The first n that differ, in their order."""
+    rows = torch.stack(drawing.tensors(), dim=-1).flatten(1).cpu().numpy()  # (B,3T)
+    found: dict[bytes, int] = {}
+    for i, row in enumerate(rows):
+        found.setdefault(row.tobytes(), i)
+    return drawing[list(found.values())[:n]]

@@ -1,0 +1,52 @@
+"""An independent reading of completing: conditionals by enumeration, resampling by loops. Imports nothing of npdraw."""
+
+import math
+from collections.abc import Callable, Sequence
+
+from reference import Heads, Step, logsumexp
+
+
+def conditional(
+    log_p: dict[tuple[Step, ...], float], kept: Sequence[Step], fixed: Sequence[bool]
+) -> tuple[dict[tuple[Step, ...], float], float]:
+    """p(drawing given its fixed steps) of every drawing that has them, and log p(fixed steps), from log p of all."""
+    agree = {row: v for row, v in log_p.items() if all(row[t] == kept[t] for t in range(len(row)) if fixed[t])}
+    total = logsumexp(list(agree.values()))
+    return {row: math.exp(value - total) for row, value in agree.items()}, total
+
+
+def tempered(heads: Callable[[Sequence[Step]], Heads], temperature: float) -> Callable[[Sequence[Step]], Heads]:
+    """Heads whose probabilities are those of `heads` to the power 1 / temperature, normalised again."""
+
+    def colder(log_probs: Sequence[float]) -> list[float]:
+        scaled = [v / temperature for v in log_probs]
+        return [v - logsumexp(scaled) for v in scaled]
+
+    def at(before: Sequence[Step]) -> Heads:
+        h = heads(before)
+        draw, skip = colder([h.draw, h.skip])
+        return h._replace(what=colder(h.what), where=colder(h.where), draw=draw, skip=skip)
+
+    return at
+
+
+def systematic(weights: Sequence[float], u: float) -> list[int]:
+    """Positions (i + u) / n along the weights laid end to end; what lies under each."""
+    total, n = math.fsum(weights), len(weights)
+    found = []
+    for i in range(n):
+        position, reached = (i + u) / n * total, 0.0
+        for j, weight in enumerate(weights):
+            reached += weight
+            if position < reached:
+                found.append(j)
+                break
+    return found
+
+
+def effective(weights: Sequence[float], roots: Sequence[int]) -> float:
+    """Square of the sum over sum of the squares, where particles of one root count as one."""
+    sums: dict[int, float] = {}
+    for weight, root in zip(weights, roots, strict=True):
+        sums[root] = sums.get(root, 0.0) + weight
+    return math.fsum(sums.values()) ** 2 / math.fsum(v * v for v in sums.values())
