@@ -1,5 +1,6 @@
 """`npdraw edit` on small models: what is written against the independent reading, and wrong input in one sentence."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -207,3 +208,9 @@ def test_wrong_input_is_one_sentence_and_leaves_nothing(
     assert error.startswith("npdraw: ") and error.count("\n") == 1 and hint in error, error
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
     assert not Path("new").exists()
+
+
+def test_the_page_runs_as_it_stands() -> None:
+    page = (Path(__file__).parents[1] / "docs/editing.md").read_text(encoding="utf-8")
+    for snippet in re.findall(r"```python\n(.*?)```", page, flags=re.S):
+        exec(compile(snippet, "docs/editing.md", "exec"), {})

@@ -192,6 +192,11 @@ def test_pixels_outside_of_the_region_stay_and_those_inside_are_b() -> None:
     assert torch.equal(made, torch.where(inside, render(b, PARTS, GRID), render(a, PARTS, GRID)))
 
 
+def test_one_drawing_takes_cells_from_each_of_a_batch() -> None:
+    made = editing.compose(tidy_of([A]), tidy_of([B, {}, A]), [1, 2])
+    assert cells_of(made) == [reading.compose(A, b, [1, 2]) for b in (B, {}, A)]
+
+
 def test_compose_of_nothing_and_of_all() -> None:
     a, b = tidy_of([A]), tidy_of([B])
     assert editing.compose(a, b, []) == a and editing.compose(a, b, range(GRID.cells)) == b
