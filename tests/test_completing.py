@@ -195,15 +195,14 @@ def test_weights_are_those_of_the_finished_drawings(kind: dict[str, Any]) -> Non
     """After resampling, each particle's later weight is what `log_prob` finds for its drawing from a fresh start."""
     prior = sharp(tiny(9, 8, 3, 5, **kind))
     fixed = fixing(prior, 1, 2, 8)
-    for seed in range(10):  # until there is one for which particles are resampled, at step 3
+    for seed in range(20):  # until there is one for which particles are resampled, at step 3, and not all lost
         kept = random_drawing(prior, 1, seed, repeats=not prior.no_repeat, drawn=1.0)
         drawing, log_weight, root = draw_particles(prior, kept, fixed, 200, 0, 1.0)
-        if len(root.unique()) < 150:
+        alive = log_weight.isfinite()
+        if found := len(root.unique()) < 150 and int(alive.sum()) > 10:
             break
-    assert len(root.unique()) < 150
+    assert found
     last = prior.log_prob(drawing) - prior.log_prob(drawing.first(8))
-    alive = log_weight.isfinite()
-    assert alive.sum() > 10
     common = (log_weight - last)[alive]  # what all had after step 3
     assert torch.allclose(common, common[0].expand_as(common), atol=1e-3)
     assert all(torch.equal(a[:, fixed], b[:, fixed].expand(200, -1)) for a, b in zip(drawing.tensors(), kept.tensors()))
