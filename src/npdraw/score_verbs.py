@@ -23,8 +23,9 @@ class Evaluate:
     """Score a model, or samples, against an image set: FID, KID, likelihood, and where the model loses.
 
     Metrics: fid, kid, prdc (precision, recall, density, coverage), classifier (a Fréchet distance in the features of a
-    classifier of the set), neighbours (is it copying?); and of models rfid (reconstructions), nll (ELBO, IWAE), psnr
-    and bank (use of the parts). Beside every figure of samples stands what real images have.
+    classifier of the set), neighbours (is it copying?); and of models rfid (reconstructions), nll (ELBO, IWAE), psnr,
+    bank (use of the parts) and editing (how local edits are, beside a VAE's). Beside every figure of samples stands
+    what real images have.
 
     Examples: npdraw evaluate runs/mnist --out scores | npdraw evaluate digits --count 500 |
     npdraw evaluate samples.npz --against cifar10 --metrics fid,kid
@@ -51,7 +52,7 @@ class Evaluate:
     importance: int = 50
     """Drawings an image of the importance-weighted likelihood."""
     images: int = 1000
-    """Held-out images, evenly chosen among those scored against, for likelihood, PSNR and use of the bank."""
+    """Held-out images, evenly chosen among those scored against, for likelihood, PSNR, use of the bank and edits."""
     inception: InceptionFile = None
     data_dir: DataDir = None
     device: Device = "auto"

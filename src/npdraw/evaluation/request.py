@@ -7,10 +7,10 @@ from npdraw.errors import InputError
 from npdraw.evaluation.protocol import PROTOCOLS
 from npdraw.noise import seed_list
 
-METRICS = ("fid", "kid", "prdc", "classifier", "neighbours", "rfid", "nll", "psnr", "bank")
-OF_MODELS = ("rfid", "nll", "psnr", "bank")
+METRICS = ("fid", "kid", "prdc", "classifier", "neighbours", "rfid", "nll", "psnr", "bank", "editing")
+OF_MODELS = ("rfid", "nll", "psnr", "bank", "editing")
 BY_NETWORK = ("fid", "kid", "prdc", "rfid")
-BY_SAMPLES = ("fid", "kid", "prdc", "classifier", "neighbours", "bank")
+BY_SAMPLES = ("fid", "kid", "prdc", "classifier", "neighbours", "bank", "editing")
 MOST = 10**6  # samples, and drawings an image
 
 
@@ -30,7 +30,7 @@ class Request:
     importance: int = 50
     """Drawings an image of the importance-weighted likelihood."""
     images: int = 1000
-    """Held-out images, evenly chosen, that likelihood, PSNR and the use of the bank are measured on."""
+    """Held-out images, evenly chosen, that likelihood, PSNR, the use of the bank and edits are measured on."""
 
     def __post_init__(self) -> None:
         if unknown := [m for m in self.metrics if m not in METRICS]:

@@ -16,13 +16,14 @@ from PIL import Image
 from torch import Tensor
 
 from npdraw import show
+from npdraw.baselines.vae import VAE, load_vae
 from npdraw.canvas import to_unit
 from npdraw.data import ImageSet, Subset, choose
 from npdraw.data import images as at_rest
 from npdraw.data.splits import shuffled
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.evaluation import diagnosis, protocol
+from npdraw.evaluation import diagnosis, editing, protocol
 from npdraw.evaluation.bounds import Mean, bounds
 from npdraw.evaluation.classifier import MIN_IMAGES, Classifier, load_classifier
 from npdraw.evaluation.features import Described, Extractor, Pictures, describe, described, filled
@@ -32,6 +33,7 @@ from npdraw.evaluation.neighbours import NEIGHBOURS, nearest, prdc
 from npdraw.evaluation.request import BY_NETWORK, BY_SAMPLES, OF_MODELS, Request
 from npdraw.evaluation.score import Score, figure
 from npdraw.model import NPDraw
+from npdraw.noise import wide
 from npdraw.parsing import psnr
 from npdraw.progress import Progress
 
@@ -264,21 +266,25 @@ class Evaluation:
         return torch.cat(rebuilt)
 
     def nll(self) -> Iterator[Score]:
-        r, pictures = self.request, self.held_out
-        ink = self.model.config.decoder.likelihood == "bernoulli"  # a likelihood of pixels that are 0 or 1
-        n = min(r.images, len(pictures))
-        images = pictures.take(torch.arange(n) * len(pictures) // n, self.model.device, ink)
+        r, (images, scale, unit) = self.request, self._likely
         found = bounds(self.model, images, r.importance, r.seed, self.progress)
-        scale = 1.0 if ink else 1 / (math.log(2) * self._shape.numel())
         parts = [f"  KL of {name}" for name in ("what", "where", "whether")]
         labels = ["NLL by ELBO", f"NLL by IWAE-{r.importance}", "  reconstruction", *parts]
         for label, name in zip(labels, found._fields):
             mean: Mean = getattr(found, name)
             error = None if math.isnan(mean.error) else scale * mean.error
-            note = "nats an image" if ink else "bits a dimension"
-            note += "" if math.isnan(mean.images) else f"; other images: ± {scale * mean.images:.2g}"
+            note = unit if math.isnan(mean.images) else f"{unit}; other images: ± {scale * mean.images:.2g}"
             note += f"; {found.effective:.1f} drawings count" if name == "weighted" else ""
             yield Score(f"nll_{name}", label, scale * mean.value, error, None, note)
+
+    @cached_property
+    def _likely(self) -> tuple[Tensor, float, str]:
+        """Held-out images as a likelihood takes them, and what makes its nats a figure of which unit."""
+        pictures, n = self.held_out, min(self.request.images, len(self.held_out))
+        ink = self.model.config.decoder.likelihood == "bernoulli"  # a likelihood of pixels that are 0 or 1
+        images = pictures.take(torch.arange(n) * len(pictures) // n, self.model.device, ink)
+        bits = 1 / (math.log(2) * self._shape.numel())
+        return (images, 1.0, "nats an image") if ink else (images, bits, "bits a dimension")
 
     def psnr(self) -> Iterator[Score]:
         model, seen = self.model, self._seen
@@ -301,6 +307,44 @@ class Evaluation:
         for key, (label, note) in names.items():
             samples, real, q = (getattr(x, key) for x in uses)
             yield Score(key, label, samples, None, real, f"{note}; real: in parses; posterior: {q:.3g}")
+
+    @cached_property
+    def vae(self) -> VAE:
+        """A plain VAE of the images that the model learned from, with its likelihood."""
+        c = self.model.config
+        settings = c.decoder.likelihood, c.decoder.mixtures, c.data.ink
+        return load_vae(self._training, *settings, self.folder, self.device, self.progress)
+
+    def editing(self) -> Iterator[Score]:
+        model, vae, seen, (_, drawn), seed = self.model, self.vae, self._seen, self._drawn, self.request.seed
+        assert drawn is not None
+        found, latent, n = editing.locality(model, seen.parses, seed), vae.encode(seen.seen), len(seen.parses)
+        before, after = vae.decode(latent), vae.decode(editing.edit_latent(latent, seed))
+        found["vae"] = editing.best_locality(before, after, model.grid)
+        found["vae_whole"] = editing.best_locality(before, vae.sample(n, seed), model.grid)
+        labels = {
+            "all": "locality of edits",
+            **{kind: f"  parts {kind}" for kind in editing.KINDS},
+            "best": "  in their best neighbourhood",
+            "vae": "  of a VAE, one number, best",
+            "vae_whole": "  of a VAE, all numbers, best",
+        }
+        for name, label in labels.items():
+            x = found[name]
+            note = f"share of the change, within {x.area:.0%} of the area; {x.count:,} edits are seen"
+            key = "locality" if name == "all" else f"locality_{name}"
+            yield Score(key, label, x.mean, None if math.isnan(x.error) else x.error, None, note)
+        images, scale, unit = self._likely
+        bound = scale * float(wide(vae.elbo(images, seed).elbo).mean())
+        note = f"{unit}; {sum(p.numel() for p in vae.parameters()):,} weights"
+        yield Score("nll_vae", "  NLL by ELBO of that VAE", -bound, note=note)
+        for name, drawings in (("parses", seen.parses), ("samples", drawn[:n])):
+            kept = editing.adherence(model, drawings)
+            note = f"share of steps that the parser finds again; in the canvas itself: {figure(kept.canvas)}"
+            yield Score(f"adherence_{name}", f"canvas adherence, {name}", kept.share, None, None, note)
+            yield Score(
+                f"adherence_psnr_{name}", "  PSNR of canvases", kept.psnr, note="dB; parsed again against drawn"
+            )
 
     # --- all of it ---
 
@@ -392,7 +436,7 @@ class Evaluation:
     def about(self) -> dict[str, Any]:
         """All that is needed to repeat it, but for where the subject and the images lie."""
         r, s, named = self.request, self.sides, protocol.PROTOCOLS[self.request.protocol]
-        network = vars(self).get("inception")
+        network, vae = (vars(self).get(name) for name in ("inception", "vae"))
         facts: dict[str, Any] = {
             "samples": {"count": len(self.samples), "sha256": self.samples.digest},
             "against": {
@@ -406,6 +450,7 @@ class Evaluation:
             "whole_protocol": not set(r.names) & set(BY_SAMPLES)
             or (len(self.samples) == named.samples and (r.count or named.most) >= named.most),
             "network": None if network is None else {"name": network.name, "digest": network.digest},
+            "vae": None if vae is None else vae.digest,
         }
         if isinstance(self.subject, NPDraw):
             facts["temperature"] = self.subject.config.temperature if r.temperature is None else r.temperature

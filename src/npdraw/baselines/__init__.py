@@ -1,0 +1,1 @@
+"""Models of other kinds, small and plain, that NP-DRAW is measured beside."""

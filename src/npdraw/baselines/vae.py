@@ -1,0 +1,236 @@
+"""`VAE`: a plain convolutional variational autoencoder, whose latent has no places: what NP-DRAW is measured beside.
+
+- Convolutions of stride 2 until no side is above 4, one linear layer to mean and log-variance of a Gaussian latent, the
+  same back. No BatchNorm, so weights and their average are all there is. About 250,000 parameters.
+- Trained as NP-DRAW is, by `training.loop.fit`, on the same images with the same likelihood, by the ELBO alone. Where
+  images are ink, pixels are drawn anew in every step. The run writes nothing: it is over in minutes.
+- It samples as NP-DRAW does: a seed means one picture, in any batch. What is shown is `picture` of the likelihood.
+- It is kept once it is made, as classifiers are, and `digest` tells one from another.
+"""
+
+import hashlib
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from npdraw import likelihoods
+from npdraw.canvas import to_unit
+from npdraw.config import Config
+from npdraw.data.alone import alone
+from npdraw.data.images import Subset
+from npdraw.data.prepared import digest
+from npdraw.data.splits import shuffled
+from npdraw.errors import InputError, TrainingError
+from npdraw.evaluation.features import Pictures
+from npdraw.noise import seed_list, uniform
+from npdraw.prior import fixed_batch
+from npdraw.progress import Progress
+from npdraw.store import read_tensors, write_tensors
+
+VERSION = 1  # of network and recipe; what another version made is made again
+LATENT, WIDTH, SMALLEST = 32, 64, 4  # numbers of the latent, channels, side of the smallest map
+EPOCHS, RATE, AVERAGE = 20, 3e-3, 0.99
+BATCH, FEWEST, NUMBERS = 64, 8, 50_000  # images a step, and numbers in them: large images come in small batches ...
+LEAST, MOST = 300, 2000  # ... and steps are bounded, so that no set takes more than minutes on a CPU
+CHUNK = 256  # images at a time
+PRIOR_STREAM, POSTERIOR_STREAM = 21, 22  # of draws of the latent
+KIND = "vae"  # of file
+
+
+class Loss(NamedTuple):
+    """Minus ELBO in nats an image, and its parts, means over the batch."""
+
+    total: Tensor
+    reconstruction: Tensor
+    kl: Tensor
+
+
+class Elbo(NamedTuple):
+    """Evidence lower bound in nats an image, and its parts, each (B,)."""
+
+    elbo: Tensor
+    reconstruction: Tensor
+    kl: Tensor
+
+
+class VAE(nn.Module):
+    """Images (B,C,H,W) of one shape, a latent (B,LATENT), and back."""
+
+    def __init__(self, shape: torch.Size, likelihood: likelihoods.Name, mixtures: int = 10):
+        super().__init__()
+        self.shape, self.name, self.mixtures = shape, likelihood, mixtures  # shape (C,H,W)
+        channels, *size = shape
+        halvings = max(1, math.ceil(math.log2(max(size) / SMALLEST)))
+        widths = [WIDTH // 2, *[WIDTH] * (halvings - 1)]  # from the image inwards
+        inner = torch.Size((widths[-1], *(-(-side // 2**halvings) for side in size)))  # the smallest map
+        down = (nn.Conv2d(a, b, 3, 2, 1) for a, b in zip([channels, *widths], widths))
+        self.encoder = nn.Sequential(
+            *(layer for conv in down for layer in (conv, nn.ReLU())), nn.Flatten(), nn.Linear(inner.numel(), 2 * LATENT)
+        )
+        outputs = [*widths[-2::-1], likelihoods.outputs(likelihood, channels, mixtures)]
+        up = (nn.ConvTranspose2d(a, b, 4, 2, 1) for a, b in zip(widths[::-1], outputs))
+        self.decoder = nn.Sequential(
+            *(nn.Linear(LATENT, inner.numel()), nn.Unflatten(1, inner)),
+            *(layer for conv in up for layer in (nn.ReLU(), conv)),
+        )
+        for layer in self.modules():  # torch's own start is so small that digits were not told apart in 600 steps
+            if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
+                nn.init.kaiming_normal_(layer.weight)
+        self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster on the CPU
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+    @property
+    def digest(self) -> str:
+        """A name for these weights."""
+        content = hashlib.sha256()
+        for weights in self.state_dict().values():
+            content.update(weights.cpu().numpy().tobytes())
+        return content.hexdigest()[:16]
+
+    def _posterior(self, images: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and log-variance of the latent, each (B,LATENT)."""
+        mean, log_variance = self.encoder(images).chunk(2, dim=1)
+        return mean, log_variance
+
+    def _likelihood(self, latent: Tensor) -> likelihoods.Likelihood:
+        _, height, width = self.shape
+        params = self.decoder(latent)[..., :height, :width]
+        return likelihoods.make(self.name, params, self.shape[0], self.mixtures)
+
+    def _bound(self, images: Tensor, noise: Tensor) -> Elbo:
+        """By one draw of the latent, from noise (B,LATENT); the KL of two Gaussians is exact."""
+        mean, log_variance = self._posterior(images)
+        kl = 0.5 * (mean**2 + log_variance.exp() - 1 - log_variance).sum(1)
+        reconstruction = self._likelihood(mean + (0.5 * log_variance).exp() * noise).log_prob(images)
+        return Elbo(reconstruction - kl, reconstruction, kl)
+
+    def forward(self, images: Tensor) -> Loss:
+        """The training loss of a batch (B,C,H,W) in [0, 1]."""
+        bound = self._bound(images, torch.randn(len(images), LATENT, device=images.device))
+        return Loss(-bound.elbo.mean(), -bound.reconstruction.mean(), bound.kl.mean())
+
+    @torch.no_grad()
+    def encode(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Tensor:
+        """The latent of each image (N,C,H,W): the posterior's mean, or with a seed a sample. (N,LATENT)"""
+        found = [torch.zeros(2, 0, LATENT, device=self.device)]
+        found += [torch.stack(self._posterior(self._images(x))) for x in images.split(CHUNK)]
+        mean, log_variance = torch.cat(found, dim=1)
+        if seed is None:
+            return mean
+        return mean + (0.5 * log_variance).exp() * normal(seed, len(images), POSTERIOR_STREAM, self.device)
+
+    @torch.no_grad()
+    def decode(self, latent: Tensor) -> Tensor:
+        """What is shown for each latent (N,LATENT): (N,C,H,W). Batches are padded: a latent always looks the same."""
+        pictures, size = [latent.new_zeros(0, *self.shape)], min(CHUNK, fixed_batch(self.device))
+        for z in latent.split(size) if len(latent) else ():
+            padded = torch.cat([z, z[-1:].expand(size - len(z), -1)])
+            pictures.append(self._likelihood(padded).picture()[: len(z)])
+        return torch.cat(pictures)
+
+    def sample(self, n: int = 1, seed: int | Sequence[int] = 0) -> Tensor:
+        """New images (n,C,H,W); number i is the one of seed + i (or seed[i]) in any batch."""
+        return self.decode(normal(seed, n, PRIOR_STREAM, self.device))
+
+    @torch.no_grad()
+    def elbo(self, images: Tensor, seed: int = 0) -> Elbo:
+        """The bound by one sample an image (N,C,H,W), already binarised where the likelihood is of ink."""
+        found = [Elbo(*torch.zeros(3, 0, device=self.device))]
+        for i in range(0, len(images), CHUNK):
+            x = self._images(images[i : i + CHUNK])
+            found.append(self._bound(x, normal(seed + i, len(x), POSTERIOR_STREAM, self.device)))
+        return Elbo(*(torch.cat(xs) for xs in zip(*found, strict=True)))
+
+    def _images(self, images: Tensor) -> Tensor:
+        if images.shape[1:] != self.shape:
+            raise InputError(f"this VAE takes images of the shape {tuple(self.shape)}, not {tuple(images.shape[1:])}")
+        return to_unit(images.to(self.device))
+
+
+def normal(seed: int | Sequence[int], n: int, stream: int, device: torch.device) -> Tensor:
+    """Standard normal numbers by seed: (n,LATENT) float32"""
+    seeds = torch.tensor(seed_list(n, seed), dtype=torch.int64)
+    if len(seeds) != n:
+        raise InputError(f"{n} latents need as many seeds, not {len(seeds)}")
+    u = uniform(seeds, LATENT, stream).clamp_min(2.0**-54)  # 0 would be minus infinity
+    return torch.special.ndtri(u).float().to(device)
+
+
+def train_vae(
+    images: Subset, likelihood: likelihoods.Name, mixtures: int, ink: bool, device: str | torch.device,
+    progress: Progress, seed: int = 0,
+) -> VAE:  # fmt: skip
+    """A VAE of images; `ink`: every pixel is drawn as 0 or 1."""
+    from npdraw.training.loop import Stage, fit  # Lightning takes seconds to import, and is needed once
+    from npdraw.training.run import Run
+    from npdraw.training.stages import make_fabric
+
+    device = torch.device(device)
+    batch = min(len(images), max(FEWEST, min(BATCH, NUMBERS // images.shape[1:].numel())))
+    seen = shuffled(len(images), seed)[: MOST * batch]  # so that an epoch has no more than MOST steps
+    per_epoch = len(seen) // batch
+    epochs = min(MOST, max(LEAST, EPOCHS * per_epoch)) // per_epoch
+    config = replace(Config(), seed=seed)
+
+    def batch_of(index: Tensor, step: int, epoch: int) -> tuple[Tensor]:
+        x = to_unit(images[seen[index.cpu()]].to(device))
+        return (x.bernoulli() if ink else x,)
+
+    with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        torch.manual_seed(seed)
+        model = VAE(images.shape[1:], likelihood, mixtures)
+        stage = Stage(
+            "vae", model, epochs, batch, RATE, decay=True, warmup=0, ema=AVERAGE, batch_of=batch_of,
+            after_epoch=lambda epoch, step: {}, over=lambda: False, extra={}, setting="batch",
+        )  # fmt: skip
+        run = Run(Path(os.devnull), config, writes=False)  # nothing to go on from, and nothing is kept
+        try:
+            fit(make_fabric(config, device.type), run, stage, len(seen), progress)
+        except TrainingError:
+            raise TrainingError(
+                "a VAE of these images cannot be trained: its loss is not finite, or memory is short; leave editing "
+                "out of --metrics"
+            ) from None
+    return model.requires_grad_(False).eval()
+
+
+def load_vae(
+    images: Subset, likelihood: likelihoods.Name, mixtures: int, ink: bool, folder: Path, device: str | torch.device,
+    progress: Progress,
+) -> VAE:  # fmt: skip
+    """The VAE of these images, trained once: kept in `folder`, found by what it was trained on."""
+    words = digest(VERSION, Pictures(images, images.index, ink).digest, likelihood, mixtures)
+    path = folder / f"vae-{words[:16]}.safetensors"
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with alone(path.with_name(f".{path.name}.lock"), "training a VAE of these images", progress):
+            try:
+                return _read(path, VAE(images.shape[1:], likelihood, mixtures)).to(device)
+            except (ValueError, KeyError, TypeError, RuntimeError):
+                pass  # it is not there, or not whole
+            model = train_vae(images, likelihood, mixtures, ink, device, progress)
+            write_tensors(path, KIND, model.state_dict(), {"digest": model.digest})
+            return model
+    except OSError as error:
+        raise InputError(
+            f"cannot keep a VAE in {folder} ({error.strerror or error}); make room there, or choose another folder "
+            "with --data-dir"
+        ) from None
+
+
+def _read(path: Path, model: VAE) -> VAE:
+    """The weights of a file put into a model; whatever does not fit raises."""
+    tensors, meta = read_tensors(path, KIND)
+    model.load_state_dict(tensors)
+    if model.digest != meta["digest"]:
+        raise ValueError(f"{path} is not whole")
+    return model.requires_grad_(False).eval()
