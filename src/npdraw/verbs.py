@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
 
 from tyro.conf import Positional, arg
 
+from npdraw.complete_verbs import Complete
 from npdraw.config import Config, Reading, Split, to_dict
 from npdraw.edit_verbs import Edit
 from npdraw.errors import InputError
@@ -351,6 +352,7 @@ VERBS: dict[str, type[Verb]] = {
     "sample": Sample,
     "reconstruct": Reconstruct,
     "edit": Edit,
+    "complete": Complete,
     "animate": Animate,
     "studio": Studio,
     "evaluate": Evaluate,

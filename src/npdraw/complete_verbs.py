@@ -1,0 +1,158 @@
+"""The verb `complete`: some places of a drawing are kept, and the prior draws the rest."""
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from tyro.conf import Positional, arg
+
+from npdraw.errors import InputError
+from npdraw.options import Device, Model, say, say_written
+from npdraw.words import many
+
+if TYPE_CHECKING:
+    from PIL import Image
+    from torch import Tensor
+
+    from npdraw.drawing import Drawing
+    from npdraw.model import NPDraw
+
+WIDTH, COLUMNS = 100, 9  # completions.png: pixels of one image at least, so that its label fits; images a row
+HATCH = 4  # pixels of a stripe over what is not kept
+MOST = 1000  # completions
+
+
+@dataclass
+class Complete:
+    """Keep some places of a drawing and let the prior draw the rest, several times over.
+
+    A picture is parsed into a drawing first. Where the kept places come first (the upper rows), the prior goes on from
+    them; otherwise many particles are drawn, and those that suit the kept places are preferred.
+
+    Example: npdraw complete digits seven.png --keep 0-17 --out completed
+    """
+
+    model: Model
+    what: Annotated[Positional[str], arg(metavar="DRAWING_OR_IMAGE")]
+    """One drawing as JSON, or a picture."""
+    out: Path
+    """Folder for completions.png (what is kept, then canvas and image of each completion) and drawings.json."""
+    keep: str | None = None
+    """Places that are kept, numbered in raster order from 0: 5, or 0-11, or 0-11,20."""
+    region: str | None = None
+    """Instead of --keep: x0,y0,x1,y1 in pixels of the model's images; cells whose centre lies inside are kept."""
+    count: int = 8
+    """How many different completions."""
+    seed: int = 0
+    """The same seed gives the same completions."""
+    particles: int = 256
+    """Drawings among which those are found that suit the kept places: more are slower and better."""
+    temperature: float = 1.0
+    """Below 1 likelier drawings; 1 is the model's own distribution."""
+    device: Device = "auto"
+
+    def run(self) -> None:
+        import torch
+
+        from npdraw import editing, inputs, show, store
+        from npdraw.completing import complete
+
+        if (self.keep is None) == (self.region is None):
+            raise InputError("give either --keep with the places that are kept, or --region with a box of pixels")
+        if not 1 <= self.count <= MOST:
+            raise InputError(f"--count must be from 1 to {MOST:,}, not {self.count}")
+        box = None if self.region is None else editing.parse_box(self.region)
+        device = inputs.prepare(self.device, self.out)
+        sheet, written = files = [self.out / name for name in ("completions.png", "drawings.json")]
+        path = Path(self.what).expanduser()
+        if path.exists() and any(file.exists() and file.samefile(path) for file in files):
+            raise InputError(f"{self.what} would be written over; choose another --out")
+        model = store.load_model(self.model, device)
+        grid = model.grid
+        if box is not None:
+            places = editing.region(grid, box, model.decoder.size)
+        else:
+            places = parse_places(self.keep or "", grid.cells)
+        if len(places) == grid.cells:
+            raise InputError("all places are kept: there is nothing to complete")
+        kept, image = _read(model, self.what)
+        fixed = torch.zeros(grid.cells, dtype=torch.bool)
+        fixed[places] = True
+        found = complete(model.prior, kept, fixed, self.count, self.seed, self.particles, self.temperature)
+        show.save_picture(_picture(model, kept, fixed, image, found.drawings, found.log_prob), sheet)
+        store.save_drawing(found.drawings, written)
+        how = f"{many(len(places), 'place')} of {grid.cells} kept, log p(kept) "
+        if bool(fixed[: len(places)].all()):
+            say(f"{how}{found.log_fixed:.2f}")
+        else:
+            amount = f"{self.particles} particles, which amount to {found.effective:.1f}"
+            say(f"{how}about {found.log_fixed:.2f}, by {amount}")
+            if found.effective < self.count:
+                say("these are few: with more --particles the completions would suit better and differ more")
+        if len(found.drawings) < self.count:
+            say(f"only {len(found.drawings)} of {self.count} completions differ")
+        say(" number     log p  parts")
+        for i, (log_p, parts) in enumerate(zip(found.log_prob.tolist(), found.drawings.whether.sum(1).tolist())):
+            say(f"{i + 1:7}{log_p:10.2f}{parts:7}")
+        say_written(*files)
+
+
+def parse_places(text: str, cells: int) -> list[int]:
+    """Places by number: `5`, `0-11`, `0-11,20`."""
+    found: set[int] = set()
+    for item in text.split(","):
+        ends = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", item, re.ASCII)
+        if not ends:
+            raise InputError(f"--keep {text} is not understood; write 5, 0-11 or 0-11,20")
+        first, last = int(ends[1]), int(ends[2] or ends[1])
+        if not first <= last < cells:
+            raise InputError(f"--keep {item.strip()} names no places; they are numbered from 0 to {cells - 1}")
+        found.update(range(first, last + 1))
+    return sorted(found)
+
+
+def _read(model: "NPDraw", source: str) -> tuple["Drawing", "Tensor"]:
+    """One drawing with a step for each place, and the image that it is of: (1,C,H,W)"""
+    from npdraw import editing, inputs, store
+    from npdraw.canvas import to_unit
+
+    if source.lower().endswith(".json"):
+        drawing = store.load_drawing(source)
+        if len(drawing) != 1:
+            raise InputError(f"{source} holds {len(drawing)} drawings; give a file with one")
+        tidy = editing.tidy(drawing.to(model.device), model.bank.parts, model.grid)
+        return tidy, model.decode(tidy)
+    pixels = inputs.read_for(model, source, None, None)
+    if len(pixels) != 1:
+        raise InputError(f"{source} holds {len(pixels):,} images; give one picture")
+    image = to_unit(pixels.to(model.device))
+    return model.parse(image), image
+
+
+def _picture(
+    model: "NPDraw", kept: "Drawing", fixed: "Tensor", image: "Tensor", drawings: "Drawing", log_prob: "Tensor"
+) -> "Image.Image":
+    """What is kept, the free cells hatched, over the image; then each completion's canvas over its decoded image."""
+    import torch
+    import torch.nn.functional as F
+
+    from npdraw import show
+    from npdraw.drawing import Drawing
+
+    begun = Drawing(kept.what, kept.where, kept.whether & fixed.to(model.device))
+    canvases = F.interpolate(model.render(Drawing.cat([begun, drawings])), model.decoder.size)
+    images = torch.cat([image, model.decode(drawings)])
+    scale = -(-WIDTH // images.shape[-1])
+    tiles = model.as_given(torch.stack([canvases, images], dim=1)).expand(-1, -1, 3, -1, -1)  # (1+n,2,3,H,W)
+    tiles = tiles.repeat_interleave(scale, -2).repeat_interleave(scale, -1)
+    height, width = tiles.shape[-2:]
+    gap = torch.tensor(show.GAP, device=model.device)[:, None] / 255
+    free = (~fixed).to(model.device, torch.float32)[None, :, None].expand(1, -1, model.grid.part_size**2)
+    stripes = (torch.arange(height)[:, None] + torch.arange(width)) // HATCH % 2 == 0
+    hatched = (F.interpolate(model.grid.join(free), (height, width))[0, 0] > 0) & stripes.to(model.device)
+    tiles[0, 0, :, hatched] = gap
+    line = gap[:, None].expand(len(tiles), 3, 4, width)
+    pairs = torch.cat([tiles[:, 0], line, tiles[:, 1]], dim=2)  # (1+n,3,2h+4,w)
+    labels = ["kept", *(f"log p {value:.1f}" for value in log_prob.tolist())]
+    return show.grid(pairs, min(COLUMNS, len(pairs)), scale=1, gap=4, labels=labels)

@@ -1,0 +1,224 @@
+"""`npdraw complete` on small models: what is written, and wrong input in one sentence."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+import editing_reading as reading
+from drawings import steps_of
+from npdraw import editing, show, store
+from npdraw.bank import PartBank
+from npdraw.cli import main
+from npdraw.complete_verbs import parse_places
+from npdraw.completing import complete
+from npdraw.config import Config, from_dict
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.model import NPDraw
+
+SMALL: dict[str, Any] = {
+    "prior": {"width": 8, "depth": 1, "heads": 2, "head_dim": 3, "mlp": 8, "stem_channels": 2},
+    "posterior": {"width": 4},
+    "decoder": {"width": 4},
+}
+GREY = {"data": {"height": 8, "width": 11, "canvas": 11}, "bank": {"part_size": 3, "parts": 6}}  # 3 x 4 cells, padded
+COLOUR = {  # the canvas is half the image: 3 x 4 cells of 4 x 4 pixels of it
+    "data": {"height": 12, "width": 16, "canvas": 8, "channels": 3},
+    "bank": {"part_size": 2, "parts": 6},
+}
+CELLS, BOTTOM = 12, [6, 7, 10, 11]
+
+
+@pytest.fixture(autouse=True)
+def one_thread() -> Iterator[None]:
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(threads)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the tests run: models `grey`, `colour` and `ink` (on paper), and a picture and a drawing for each."""
+    monkeypatch.chdir(tmp_path)
+    torch.manual_seed(0)
+    random = np.random.default_rng(0)
+    for name, sections in (("grey", GREY), ("colour", COLOUR), ("ink", GREY)):
+        data = {**sections["data"], "inverted": name == "ink"}
+        config = from_dict(Config, {**SMALL, **sections, "data": data})
+        d, k = config.data, config.bank.part_size
+        NPDraw(config, PartBank(torch.rand(6, d.channels, k, k))).eval().save_pretrained(name)
+        pixels = random.integers(256, size=(d.height, d.width, 3), dtype=np.uint8)
+        pixels[:5, :7] = 0
+        image = Image.fromarray(pixels if d.channels == 3 else pixels[..., 0])
+        (image if name != "ink" else Image.eval(image, lambda v: 255 - v)).save(f"{name}.png")
+    what, where = torch.tensor([[1, 5, 2, 0]]), torch.tensor([[9, 10, 3, 9]])  # 9 twice, and out of order
+    store.save_drawing(Drawing(what, where, torch.ones(1, 4, dtype=torch.bool)), "loose.json")
+    return tmp_path
+
+
+def run(words: str) -> int:
+    return main(["complete", *words.split()])
+
+
+def wanted(name: str, kept: Drawing, places: list[int], **options: Any) -> Any:
+    fixed = torch.tensor([place in places for place in range(CELLS)])
+    return complete(store.load_model(name).prior, kept, fixed, **options)
+
+
+def parsed(name: str) -> tuple[NPDraw, Drawing, Any]:
+    """The model, the drawing of its picture, and the picture as a person sees it: (H,W,3)"""
+    model, pixels = store.load_model(name), np.asarray(Image.open(f"{name}.png"))
+    given = pixels if pixels.ndim == 3 else np.repeat(pixels[..., None], 3, 2)
+    seen = (255 - pixels if name == "ink" else pixels).reshape(*model.decoder.size, -1)
+    return model, model.parse(torch.from_numpy(seen.copy()).permute(2, 0, 1)[None]), given
+
+
+@pytest.mark.parametrize("name", ["grey", "colour", "ink"])
+def test_what_is_written(name: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--keep 6-7,10-11 --count 3 --seed 4 --particles 40 --temperature 0.7"
+    assert run(f"{name} {name}.png {words} --out new/out") == 0
+    said = capsys.readouterr()
+    assert sorted(p.name for p in Path("new/out").iterdir()) == ["completions.png", "drawings.json"] and not said.err
+    model, kept, given = parsed(name)
+    want = wanted(name, kept, BOTTOM, n=3, seed=4, particles=40, temperature=0.7)
+    drawings = store.load_drawing("new/out/drawings.json")
+    assert drawings == want.drawings and len(drawings) == 3
+    assert all(steps_of(drawings, b)[t] == steps_of(kept, 0)[t] for b in range(3) for t in BOTTOM)
+    lines = said.out.splitlines()
+    assert lines[0].startswith(f"4 places of 12 kept, log p(kept) about {want.log_fixed:.2f}, by 40 particles")
+    assert f"amount to {want.effective:.1f}" in lines[0]
+    rows = [line.split() for line in lines[-4:-1]]
+    assert [float(row[1]) for row in rows] == [pytest.approx(v, abs=0.006) for v in want.log_prob.tolist()]
+    assert [int(row[2]) for row in rows] == drawings.whether.sum(1).tolist()
+    assert lines[-1] == "written: new/out/completions.png, new/out/drawings.json"
+
+    sheet = np.asarray(Image.open("new/out/completions.png"))
+    (height, width), (h, w) = model.decoder.size, (model.grid.height, model.grid.width)
+    scale = -(-100 // width)
+    canvases = []
+    for drawing, places in [(kept, BOTTOM), *((drawings[b], range(CELLS)) for b in range(3))]:
+        painted = np.zeros((h, w, len(model.bank.parts[0])))
+        for what, where, _ in (step for t, step in enumerate(steps_of(drawing, 0)) if step[2] and t in places):
+            one = np.array(reading.paint({where: what}, model.bank.parts.tolist(), h, w)).transpose(1, 2, 0)
+            painted = np.maximum(painted, one)  # drawings of the prior may repeat a place
+        painted = (1 - painted if name == "ink" else painted) * 255
+        canvases.append(np.broadcast_to(painted.repeat(height // h, 0).repeat(width // w, 1), (height, width, 3)))
+    decoded = show.to_uint8(model.as_given(model.decode(drawings)))
+    images = [given, *(x if x.ndim == 3 else np.repeat(x[..., None], 3, 2) for x in decoded)]
+    for i in range(4):
+        column = sheet[:, 4 + i * (width * scale + 4) :][:, : width * scale]
+        upper, lower = column[4:][: height * scale], column[8 + height * scale :][: height * scale]
+        large = canvases[i].repeat(scale, 0).repeat(scale, 1)
+        hatched = (upper == show.GAP).all(-1)
+        assert (np.abs(upper - large).max(-1) <= 0.51)[~hatched].all()
+        assert np.array_equal(lower, images[i].repeat(scale, 0).repeat(scale, 1))
+        free = np.ones((h, w), bool)
+        k, (top, left) = model.grid.part_size, model.grid.corner
+        for place in BOTTOM:
+            y, x = (place // 4) * k - top, (place % 4) * k - left
+            free[max(y, 0) : y + k, max(x, 0) : x + k] = False
+        free = free.repeat(height // h * scale, 0).repeat(width // w * scale, 1)
+        assert not hatched[~free].any()
+        assert hatched[free].mean() == pytest.approx(0.5 if i == 0 else 0, abs=0.1)
+
+
+def test_a_region_is_its_places_and_a_beginning_is_exact(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """The upper half: the prior goes on, and no particle is weighed."""
+    assert run("grey grey.png --region 0,0,11,3 --count 2 --out a") == 0
+    assert "about" not in (said := capsys.readouterr().out)
+    model, kept, _ = parsed("grey")
+    log_p = float(model.prior.log_prob(kept.first(4)).detach())
+    assert float(said.splitlines()[0].rsplit(" ", 1)[1]) == pytest.approx(log_p, abs=0.006)
+    assert run("grey grey.png --keep 0-3 --count 2 --out b") == 0
+    assert Path("a/drawings.json").read_bytes() == Path("b/drawings.json").read_bytes()
+    assert Path("a/completions.png").read_bytes() == Path("b/completions.png").read_bytes()
+    assert store.load_drawing("a/drawings.json") == model.prior.sample(2, prefix=kept.first(4))
+
+
+def test_any_drawing_is_completed_by_place(home: Path) -> None:
+    """In another order, with a place twice, and with fewer steps than places."""
+    for out in ("a", "a"):  # writing over an earlier answer is fine
+        assert run(f"grey loose.json --keep 3,9-11 --out {out}") == 0
+    model = store.load_model("grey")
+    kept = editing.tidy(store.load_drawing("loose.json"), model.bank.parts, model.grid)
+    assert kept.whether[0].nonzero().flatten().tolist() == [3, 9, 10]
+    assert store.load_drawing("a/drawings.json") == wanted("grey", kept, [3, 9, 10, 11]).drawings
+    one = store.load_drawing("a/drawings.json")[0]
+    assert (one.whether[0, 3], one.what[0, 3], one.where[0, 3]) == (True, 2, 3) and not one.whether[0, 11]
+
+
+def test_few_are_said_to_be_few(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = store.load_model("grey")
+    with torch.no_grad():
+        model.prior.get_parameter("whether.2.bias").fill_(-60)  # nothing is ever drawn
+    model.save_pretrained("idle")
+    assert run("idle grey.png --keep 11 --out a") == 0
+    assert "only 1 of 8 completions differ" in capsys.readouterr().out
+    assert run("grey grey.png --keep 4-11 --count 3 --particles 3 --out a") == 0
+    assert "with more --particles" in capsys.readouterr().out
+
+
+def test_places_are_read() -> None:
+    assert parse_places("5", 12) == [5]
+    assert parse_places(" 0-3, 11,2-4 ", 12) == [0, 1, 2, 3, 4, 11]
+    for wrong in ("", "a", "1-", "-1", "1,,2", "1-2-3", "²", "1.5", "12", "3-12", "5-2", "9" * 30):
+        with pytest.raises(InputError) as caught:
+            parse_places(wrong, 12)
+        assert "--keep" in str(caught.value) and "\n" not in str(caught.value)
+
+
+WRONG = {
+    "nothing kept": ("grey grey.png --out new", "either --keep"),
+    "kept in two ways": ("grey grey.png --keep 1 --region 0,0,9,8 --out new", "either --keep"),
+    "all kept": ("grey grey.png --keep 0-11 --out new", "nothing to complete"),
+    "a place too many": ("grey grey.png --keep 0-12 --out new", "from 0 to 11"),
+    "keep in words": ("grey grey.png --keep top --out new", "write 5, 0-11"),
+    "region in words": ("grey grey.png --region top --out new", "write x0,y0,x1,y1"),
+    "region outside": ("grey grey.png --region 0,0,12,8 --out new", "11 x 8 pixels"),
+    "no completions": ("grey grey.png --keep 7 --count 0 --out new", "--count"),
+    "too many completions": ("grey grey.png --keep 7 --count 1001 --out new", "--count"),
+    "too few particles": ("grey grey.png --keep 7 --particles 3 --out new", "particles"),
+    "too many particles": ("grey grey.png --keep 7 --particles 999999 --out new", "65,536"),
+    "no heat": ("grey grey.png --keep 7 --temperature 0 --out new", "above 0"),
+    "a seed below 0": ("grey grey.png --keep 7 --seed -1 --out new", "seed"),
+    "no input": ("grey --keep 7 --out new", "DRAWING_OR_IMAGE"),
+    "input that is not there": ("grey gone.png --keep 7 --out new", "gone.png"),
+    "a drawing that is not there": ("grey gone.json --keep 7 --out new", "gone.json"),
+    "several pictures": ("grey several --keep 7 --out new", "2 images"),
+    "several drawings": ("grey several.json --keep 7 --out new", "2 drawings"),
+    "another model's drawing": ("grey wrong.json --keep 7 --out new", "what is 99"),
+    "a broken picture": ("grey broken.png --keep 7 --out new", "broken.png"),
+    "no model": ("nowhere grey.png --keep 7 --out new", "nowhere"),
+    "out is a file": ("grey grey.png --keep 7 --out grey.png", "is a file"),
+    "a picture written over": ("grey old/completions.png --keep 7 --out old", "would be written over"),
+    "a drawing written over": ("grey old/drawings.json --keep 7 --out ./old/../old", "would be written over"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_input_is_one_sentence_and_leaves_nothing(
+    name: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    picture, drawing = Path("grey.png").read_bytes(), store.load_drawing("loose.json")
+    Path("broken.png").write_bytes(picture[:60])
+    for folder, files in (("old", ["completions.png"]), ("several", ["a.png", "b.png"])):
+        Path(folder).mkdir()
+        for file in files:
+            Path(folder, file).write_bytes(picture)
+    store.save_drawing(drawing, "old/drawings.json")
+    store.save_drawing(Drawing.cat([drawing, drawing]), "several.json")
+    store.save_drawing(Drawing(drawing.what + 98, drawing.where, drawing.whether), "wrong.json")
+    before = {path: path.read_bytes() for path in home.rglob("*") if path.is_file()}
+    words, hint = WRONG[name]
+    assert run(words) == 2
+    error = capsys.readouterr().err
+    error = error[error.rindex("npdraw: ") :]  # what was read may be told before
+    assert error.count("\n") == 1 and hint in error, error
+    assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
+    assert not Path("new").exists()
