@@ -37,7 +37,7 @@ STEPS = 64  # of a drawing, at most
 PATCHES = 5000  # candidates for parts
 LOOKED_AT = 2000  # images that are looked at to count different patches
 PRIOR_IMAGES, MODEL_IMAGES = 200_000, 60_000  # that the two stages see, epochs times images
-SLOWER = 5  # times, than a model learned, a run learns that starts from it
+SLOWER, OFTEN = 5, 20  # from a model on: times slower than it learned, and epochs of stage two (docs/training.md)
 
 
 def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
@@ -114,9 +114,11 @@ def _parts(images: Subset, grid: Grid, most: int) -> int:
 
 def adopt(config: Config, init: str) -> Config:
     """The config of a run that starts from a model: nets, bank and canvas are the model's, since its weights are of
-    these; likelihood and ink too, hence the weights of the loss. Of training the rest stays as it is, but slower."""
+    these; likelihood and ink too, hence the weights of the loss. It learns slower, and posterior and decoder see each
+    image a few times only, unless scores choose among their epochs: few images are soon learned by heart."""
     model = store.model_config(init)
-    d, stage = model.data, model.model_stage
+    d, stage, own = model.data, model.model_stage, config.model_stage
+    epochs = own.epochs if own.score_every else min(own.epochs, OFTEN)
     return dataclasses.replace(
         config,
         init=init,
@@ -130,13 +132,15 @@ def adopt(config: Config, init: str) -> Config:
         decoder=model.decoder,
         prior_stage=dataclasses.replace(config.prior_stage, rate=_slower(model.prior_stage.rate)),
         model_stage=dataclasses.replace(
-            config.model_stage,
+            own,
+            epochs=epochs,
             rate=_slower(stage.rate),
             regulariser=stage.regulariser,
             kl=stage.kl,
             parsed_start=stage.parsed_end,  # where the model's own training ended
             parsed_end=stage.parsed_end,
         ),
+        picture_epochs=min(config.picture_epochs, max(1, epochs // 5)),
         temperature=model.temperature,
     )
 

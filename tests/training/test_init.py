@@ -70,6 +70,9 @@ def test_sizes_are_the_models_and_the_rest_is_derived(start: Path) -> None:
     assert fixed(found) == fixed(model) != fixed(derived)
     assert (found.temperature, found.data.binarise) == (model.temperature, model.data.binarise)
     assert found.prior_stage.epochs == derived.prior_stage.epochs and found.model_stage.batch == 32
+    assert derived.model_stage.epochs > found.model_stage.epochs == 20 and found.picture_epochs == 4
+    scored = replace(derived, model_stage=replace(derived.model_stage, score_every=5))
+    assert adopt(scored, str(start)).model_stage.epochs == derived.model_stage.epochs
     assert found.prior_stage.rate == model.prior_stage.rate / 5
     assert found.model_stage.rate == model.model_stage.rate / 5
     assert found.model_stage.regulariser == model.model_stage.regulariser != derived.model_stage.regulariser
@@ -216,7 +219,8 @@ def test_a_preset_keeps_its_images_and_takes_the_models_nets(
     command = ["train", "omniglot", "--data.source", "some.npz", "--init", "digits", "--dry-run"]
     assert main([*command, "--model-stage.score-every", "0"]) == 0
     shown = capsys.readouterr().out
-    assert "starts from digits" in shown and "200 epochs" in shown and "runs/omniglot-from-digits" in shown
+    epochs = store.read_config(store.presets()["omniglot"]).prior_stage.epochs
+    assert "starts from digits" in shown and f"({epochs} epochs" in shown and "runs/omniglot-from-digits" in shown
     assert f"prior {sum(p.numel() for p in store.load_model('digits').prior.parameters()):,}," in shown
 
 
