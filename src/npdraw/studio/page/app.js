@@ -114,7 +114,7 @@ function studio(model, bank) {
       nextLatest.run(async (signal) => {
         const { what, whether } = await api.next(history.present.cells, cursor, signal);
         palette.heat(what);
-        element("whether").textContent = `The model draws in this cell with ${Math.round(100 * whether)} %.`;
+        element("whether").textContent = `The model draws here with ${Math.round(100 * whether)} %.`;
       });
     }, SETTLE);
   }
@@ -125,7 +125,7 @@ function studio(model, bank) {
     element("tools").querySelector(`[value=${tool}]`).checked = true;
     element("desk").dataset.tool = tool;
     second.show(tool === "region");
-    board.show({ ink: tool === "pen" && history.present.ink ? pen.canvas : null, hover: NONE, ghost: null });
+    board.show({ ink: tool === "pen" && history.present.ink ? pen.canvas : null, hover: NONE, ghost: null, faint: tool === "pen" });
   }
 
   function finish() {
@@ -160,6 +160,7 @@ function studio(model, bank) {
   function step(right, down) {
     const [x, y] = [(cursor % columns) + right, Math.floor(cursor / columns) + down];
     board.canvas.focus({ preventScroll: true });
+    board.show({ faint: false });
     if (x >= 0 && x < columns && y >= 0 && y < rows) setCursor(y * columns + x);
   }
 

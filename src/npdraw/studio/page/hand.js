@@ -70,6 +70,7 @@ export class Hand {
       return;
     }
     this.begin();
+    this.board.show({ hover: NONE, ghost: null, faint: this.tool === "pen" });
     if (this.tool === "pen") this.pen.begin(this.board.at(event), pressure(event));
     else if (this.tool === "part" && part !== NONE) this.#from = cell;
     else this.touch(cell);
@@ -87,6 +88,7 @@ export class Hand {
     } else if (this.#stroke && event.buttons && cell !== NONE && this.tool !== "part") {
       this.on.cursor(cell);
       this.touch(cell);
+      this.board.show({ hover: NONE });
     } else {
       this.board.show({ hover: this.tool === "pen" ? NONE : cell, ghost: this.#promise(cell) });
     }

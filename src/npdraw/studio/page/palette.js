@@ -6,6 +6,7 @@ const KEYS = 9; // the likeliest parts have keys
 /** Says "pick" when the person picks a part; `drag` and `drop` are called while one is dragged. */
 export class Palette extends EventTarget {
   selected = 0;
+  #picked = false;
   /** @type {number[]} */ likely = [];
 
   /**
@@ -34,6 +35,7 @@ export class Palette extends EventTarget {
 
   /** @param {number} part */
   pick(part) {
+    this.#picked = true;
     this.select(part);
     this.options[part].scrollIntoView({ block: "nearest", inline: "nearest" });
     this.dispatchEvent(new Event("pick"));
@@ -57,6 +59,7 @@ export class Palette extends EventTarget {
       option.title = `Part ${part}: ${percent(what[part])} here` + (rank < KEYS ? ` (${rank + 1})` : "");
     });
     if (!this.alike) this.#arrange();
+    if (!this.#picked) this.select(this.likely[0]);
   }
 
   #arrange() {

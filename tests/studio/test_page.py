@@ -1,0 +1,551 @@
+"""The studio's page in a real browser, against a real server process with the digits.
+
+What is drawn is read from the page's own requests: the last drawing whose picture it asked for. No test may leave an
+error in the browser's console, which is also where it tells of anything that the content security policy forbids.
+"""
+
+import base64
+import io
+import json
+import os
+import re
+import socket
+import struct
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+pytest.importorskip("fastapi", reason="the studio's extra is not installed")
+sync = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
+CHROMIUM = Path("/usr/bin/chromium")
+if not CHROMIUM.exists():
+    pytest.skip(f"there is no browser at {CHROMIUM}", allow_module_level=True)
+
+WATCH = """
+window.painted = 0; window.pressed = 0; window.took = 0;
+document.addEventListener('pointerdown', () => { window.pressed = performance.now(); }, true);
+document.addEventListener('painted', () => {
+  window.painted += 1;
+  requestAnimationFrame(() => { window.took = performance.now() - window.pressed; });
+}, true);
+document.addEventListener('securitypolicyviolation', (e) => console.error('CSP: ' + e.violatedDirective));
+"""
+EMPTY = [-1] * 36
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    """Where a studio with the digits answers."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "npdraw", "studio", "digits", "--no-browser", "--port", str(port)]
+    server = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+    url = f"http://127.0.0.1:{port}"
+    try:
+        for _ in range(240):
+            assert server.poll() is None, "the server ended"
+            try:
+                urllib.request.urlopen(f"{url}/api/model", timeout=5).close()
+                break
+            except OSError:
+                time.sleep(0.25)
+        yield url
+    finally:
+        server.terminate()
+        server.wait(20)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with sync.sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+class Studio:
+    """A page of the studio, and what a person does on it."""
+
+    def __init__(self, page: Any):
+        self.page = page
+        self.errors: list[str] = []
+        self.excused = re.compile(r"(?!)")  # which errors a test provokes
+        self.asked: list[int] = EMPTY
+        page.add_init_script(WATCH)
+        page.on("console", lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
+        page.on("pageerror", lambda e: self.errors.append(str(e)))
+        page.on("request", self._hear)
+
+    def _hear(self, request: Any) -> None:
+        if request.url.endswith("/api/decode"):
+            self.asked = json.loads(request.post_data)["cells"]
+
+    def open(self, address: str) -> "Studio":
+        self.page.goto(address)
+        self.page.wait_for_selector("body.ready")
+        self.page.wait_for_selector("#gallery img", timeout=60000)
+        self.holds("window.painted > 0")
+        return self
+
+    def holds(self, script: str, given: Any = None) -> None:
+        """Wait until a script's answer is true (Playwright's own waiting needs eval, which the policy forbids)."""
+        for _ in range(200):
+            if self.page.evaluate(script, given):
+                return
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"this never was true: {script}")
+
+    def until(self, done: Callable[[list[int]], bool], what: str = "") -> list[int]:
+        """Wait until the drawing, whose picture is painted, is as it should be."""
+        for _ in range(200):
+            if done(self.asked):
+                self.page.wait_for_timeout(50)
+                return self.asked
+            self.page.wait_for_timeout(50)
+        raise AssertionError(f"the drawing never was {what}: {self.asked}")
+
+    def picture(self) -> str:
+        """The decoded picture's pixels, when nothing is on its way any more."""
+        self.page.wait_for_load_state("networkidle")
+        self.page.wait_for_timeout(60)
+        return self.page.evaluate("document.getElementById('picture').toDataURL()")
+
+    def cell(self, cell: int) -> tuple[float, float]:
+        """A cell's middle on the screen: 28 pixels, cells of 5, of which the first and the last lack one."""
+        box = self.page.locator("#board").bounding_box()
+        row, column = divmod(cell, 6)
+        return (
+            box["x"] + box["width"] * min(max(column * 5 + 1.5, 2), 26) / 28,
+            box["y"] + box["height"] * min(max(row * 5 + 1.5, 2), 26) / 28,
+        )
+
+    def tool(self, name: str) -> None:
+        self.page.locator(f"#tools label:has([value={name}])").click()
+
+    def drag(self, start: tuple[float, float], *stops: tuple[float, float]) -> None:
+        self.page.mouse.move(*start)
+        self.page.mouse.down()
+        for stop in stops:
+            self.page.mouse.move(*stop, steps=6)
+        self.page.mouse.up()
+
+    def sample(self, which: int) -> list[int]:
+        """Open a sample of the gallery."""
+        before = self.asked
+        self.page.locator("#gallery button").nth(which).click()
+        return self.until(lambda cells: cells != before, "the sample")
+
+    def words(self) -> str:
+        self.page.wait_for_selector("#words.shown")
+        return str(self.page.locator("#words").inner_text())
+
+
+@pytest.fixture
+def new_studio(browser: Any, address: str) -> Iterator[Callable[..., Studio]]:
+    """Opens studios in contexts of their own; afterwards none may have an error that it was not to have."""
+    opened: list[Studio] = []
+
+    def make(where: str = "", **context: Any) -> Studio:
+        page = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **context}).new_page()
+        opened.append(Studio(page))
+        return opened[-1].open(address + where)
+
+    yield make
+    for studio in opened:
+        studio.page.context.close()
+        assert [error for error in studio.errors if not studio.excused.search(error)] == []
+
+
+@pytest.fixture
+def studio(new_studio: Callable[..., Studio]) -> Studio:
+    return new_studio()
+
+
+def part_of(studio: Studio, part: int) -> tuple[float, float]:
+    option = studio.page.locator(f"#part-{part}")
+    option.scroll_into_view_if_needed()
+    box = option.bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def png(pixels: Image.Image) -> dict[str, Any]:
+    """An image as a file that a person chooses."""
+    file = io.BytesIO()
+    pixels.save(file, "PNG")
+    return {"name": "image.png", "mimeType": "image/png", "buffer": file.getvalue()}
+
+
+def bar() -> Image.Image:
+    """An image of the model's size: a bar."""
+    image = Image.new("L", (28, 28))
+    image.paste(255, (12, 4, 15, 24))
+    return image
+
+
+# --- what a person does ---
+
+
+def test_a_new_page_is_whole(studio: Studio) -> None:
+    page = studio.page
+    assert page.title() == "digits · npdraw studio" and page.get_attribute("html", "lang") == "en-GB"
+    assert page.locator("#gallery img").count() == 24 and page.locator("#palette [role=option]").count() == 50
+    nameless = page.evaluate(
+        """[...document.querySelectorAll('button, input, summary')].filter(e => !(e.textContent.trim() || e.ariaLabel
+           || e.labels?.length || e.querySelector('img[alt]'))).map(e => e.outerHTML)"""
+    )
+    assert nameless == []
+
+
+def test_a_sample_and_a_seed(studio: Studio) -> None:
+    before = studio.picture()
+    first = studio.sample(0)
+    assert first != EMPTY and studio.picture() != before
+    studio.page.fill("#seed", "7")
+    studio.page.keyboard.press("Enter")
+    seventh = studio.until(lambda cells: cells != first)
+    studio.page.locator("#dice").click()
+    studio.until(lambda cells: cells != seventh)
+    assert studio.page.input_value("#seed") != "7"
+
+
+def test_a_part_is_dragged_into_a_cell_and_undone(studio: Studio) -> None:
+    before = studio.picture()
+    studio.drag(part_of(studio, 30), studio.cell(14))
+    cells = studio.until(lambda cells: cells[14] == 30)
+    assert [i for i, part in enumerate(cells) if part >= 0] == [14]
+    after = studio.picture()
+    assert after != before
+    studio.page.keyboard.press("Control+z")
+    studio.until(lambda cells: cells == EMPTY)
+    assert studio.picture() == before
+    studio.page.keyboard.press("Control+Shift+Z")
+    studio.until(lambda cells: cells[14] == 30)
+    assert studio.picture() == after
+    studio.page.locator("#strip button").first.click()  # the history's strip goes anywhere
+    studio.until(lambda cells: cells == EMPTY)
+
+
+def test_parts_are_put_moved_and_erased(studio: Studio) -> None:
+    studio.page.mouse.click(*part_of(studio, 20))
+    studio.page.mouse.click(*studio.cell(0))  # the smallest cell, in a corner
+    studio.until(lambda cells: cells[0] == 20)
+    studio.drag(studio.cell(0), studio.cell(8))
+    studio.until(lambda cells: cells[8] == 20 and cells[0] == -1)
+    studio.page.mouse.click(*part_of(studio, 21))
+    studio.page.mouse.click(*studio.cell(8))  # a click on a drawn cell puts another part
+    studio.until(lambda cells: cells[8] == 21)
+    studio.page.keyboard.down("Alt")
+    studio.page.mouse.click(*studio.cell(8))
+    studio.page.keyboard.up("Alt")
+    studio.sample(3)
+    studio.tool("erase")
+    studio.drag(studio.cell(12), studio.cell(17))
+    studio.until(lambda cells: cells[12:18] == [-1] * 6)
+    assert studio.page.locator("#strip li").count() == 6  # blank, put, moved, put, sample; the whole drag is one
+
+
+def test_the_parts_are_sorted_by_what_is_likely(studio: Studio) -> None:
+    studio.sample(0)
+    with studio.page.expect_response("**/api/next") as answer:
+        studio.page.locator("#board").focus()
+        studio.page.keyboard.press("ArrowUp")
+    what = answer.value.json()["what"]
+    studio.page.locator("#order label").nth(1).click()
+    studio.holds("(part) => document.querySelector('#palette').firstChild.id === `part-${part}`", what.index(max(what)))
+    assert studio.page.locator("#palette > *").first.get_attribute("data-key") == "1"
+    assert re.search(r"draws here with \d+ %", studio.page.locator("#whether").inner_text())
+
+
+def test_the_model_finishes_and_an_ending_is_taken(studio: Studio) -> None:
+    studio.drag(part_of(studio, 30), studio.cell(14))
+    studio.drag(part_of(studio, 12), studio.cell(20))
+    studio.until(lambda cells: cells[20] == 12)
+    studio.page.locator("#finish").click()
+    studio.page.wait_for_selector(".ghost", timeout=60000)
+    assert studio.page.locator(".ghost").count() == 4
+    studio.page.locator(".ghost").nth(1).click()
+    cells = studio.until(lambda cells: sum(part >= 0 for part in cells) > 2)
+    assert (cells[14], cells[20]) == (30, 12)
+    assert studio.page.locator(".ghost").count() == 0
+
+
+def test_a_stroke_of_the_pen_gives_cells_and_endings(studio: Studio) -> None:
+    studio.drag(studio.cell(8), studio.cell(10), studio.cell(26))
+    studio.until(lambda cells: sum(part >= 0 for part in cells) >= 4)
+    studio.page.wait_for_selector(".ghost", timeout=60000)
+    assert studio.page.locator("#strip li").count() == 2  # a stroke is one entry
+    studio.page.keyboard.press("Escape")
+    assert studio.page.locator(".ghost").count() == 0
+    before = studio.asked
+    studio.drag(studio.cell(31), studio.cell(33))
+    after = studio.until(lambda cells: cells != before)
+    assert after[:24] == before[:24]  # cells that the stroke does not meet stay
+
+
+def test_regions_of_another_image(studio: Studio) -> None:
+    drawn = studio.sample(0)
+    studio.tool("region")
+    studio.page.mouse.click(*studio.cell(8))
+    assert "no image B" in studio.words()
+    with studio.page.expect_response("**/api/read") as answer:
+        studio.page.set_input_files("#file", png(bar()))
+    other = answer.value.json()["parse"]
+    studio.page.wait_for_selector("#reading[open]")
+    studio.page.locator("#reading label", has_text="As image B").click()
+    studio.page.locator(".choice[value=parse]").click()
+    studio.page.wait_for_selector("#second-frame", state="visible")
+    studio.drag(studio.cell(12), studio.cell(17))
+    studio.until(lambda cells: cells[12:18] == other[12:18], "composed")
+    assert studio.asked == drawn[:12] + other[12:18] + drawn[18:]
+    studio.page.locator("#second-swap").click()
+    studio.until(lambda cells: cells == other)
+    studio.drag((0, 0), (1, 1))
+    studio.page.locator("#second-board").click()  # its middle
+    studio.until(lambda cells: cells != other or drawn[21] == other[21])
+
+
+def test_an_image_is_read_in_two_ways(studio: Studio) -> None:
+    with studio.page.expect_response("**/api/read") as answer:
+        studio.page.set_input_files("#file", png(bar().resize((280, 140))))
+    studio.page.wait_for_selector("#reading[open]")
+    assert "280 × 140" in studio.page.locator("#reading-size").inner_text()
+    studio.page.locator(".choice[value=posterior]").click()
+    studio.until(lambda cells: cells == answer.value.json()["posterior"])
+
+
+@pytest.mark.parametrize("way", ["paste", "drop"])
+def test_an_image_is_pasted_or_dropped(studio: Studio, way: str) -> None:
+    studio.page.evaluate(
+        """([way, text]) => {
+          const bytes = Uint8Array.from(atob(text), (c) => c.charCodeAt(0));
+          const data = new DataTransfer();
+          data.items.add(new File([bytes], 'image.png', { type: 'image/png' }));
+          const event = way === 'paste' ? new ClipboardEvent('paste', { clipboardData: data, bubbles: true })
+            : new DragEvent('drop', { dataTransfer: data, bubbles: true, cancelable: true });
+          document.body.dispatchEvent(event);
+        }""",
+        [way, base64.b64encode(png(bar())["buffer"]).decode()],
+    )
+    studio.page.wait_for_selector("#reading[open]")
+    studio.page.locator(".choice[value=parse]").click()
+    studio.until(lambda cells: cells != EMPTY)
+
+
+def test_an_exported_file_opens_again(studio: Studio, tmp_path: Path) -> None:
+    cells = studio.sample(5)
+    magic = {"png": b"\x89PNG", "json": b"{", "gif": b"GIF8", "mp4": b""}
+    for kind, start in magic.items():
+        studio.page.locator("#export summary").click()
+        with studio.page.expect_download() as download:
+            studio.page.locator(f"#export [data-format={kind}]").click()
+        path = tmp_path / f"drawing.{kind}"
+        download.value.save_as(path)
+        assert path.read_bytes().startswith(start) and download.value.suggested_filename == f"digits-5.{kind}"
+        if kind in ("gif", "mp4"):
+            continue
+        studio.page.locator("#clear").click()
+        studio.until(lambda cells: cells == EMPTY)
+        studio.page.set_input_files("#file", path)
+        studio.until(lambda now: now == cells, f"reopened from {kind}")
+        studio.page.keyboard.press("Control+z")
+        studio.page.keyboard.press("Control+z")
+        studio.until(lambda now: now == cells, "as sampled")
+
+
+def test_a_link_opens_again(studio: Studio, new_studio: Callable[..., Studio]) -> None:
+    studio.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    cells = studio.sample(2)
+    studio.page.locator("#link").click()
+    assert "link is copied" in studio.words()
+    link = studio.page.evaluate("navigator.clipboard.readText()")
+    text, model = re.search(r"#d=([\w-]+)&m=([0-9a-f]{16})$", link).groups()  # type: ignore[union-attr]
+    assert list(struct.unpack("<36h", base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))) == cells
+    other = new_studio(f"/#d={text}&m={model}")
+    other.until(lambda now: now == cells)
+    for wrong, said in ((f"/#d={text}&m={'0' * 16}", "another model"), (f"/#d=AAAA&m={model}", "6 by 6")):
+        page = new_studio(wrong)
+        assert said in page.words() and page.asked == EMPTY
+
+
+def test_the_keyboard_alone(studio: Studio) -> None:
+    press = studio.page.keyboard.press
+    press("t")
+    assert studio.page.is_checked("[name=tool][value=part]")
+    press("ArrowUp")
+    press("ArrowLeft")
+    studio.page.wait_for_timeout(600)  # what is likely in the cell is known
+    press("2")
+    press("Enter")
+    cells = studio.until(lambda cells: cells[14] >= 0)
+    assert studio.page.locator(f"#part-{cells[14]}").get_attribute("data-key") is not None
+    press("ArrowRight")
+    assert "Row 3, column 4: empty" in studio.page.locator("#spoken").inner_text()
+    press("Enter")
+    studio.until(lambda cells: cells[15] == cells[14] >= 0)
+    press("Delete")
+    studio.until(lambda cells: cells[15] == -1)
+    press("f")
+    studio.page.wait_for_selector(".ghost", timeout=60000)
+    press("Shift+Digit2")
+    studio.until(lambda cells: sum(part >= 0 for part in cells) > 1)
+    press("Space")
+    studio.holds("document.getElementById('play').ariaLabel === 'Stop'")
+    studio.holds("document.getElementById('play').ariaLabel !== 'Stop'")
+    press("?")
+    studio.page.wait_for_selector("#manual[open]")
+    studio.page.locator("#letters").uncheck()
+    press("Escape")
+    press("e")  # letters are no shortcuts any more
+    assert studio.page.is_checked("[name=tool][value=part]")
+    seen = set()
+    for _ in range(80):  # the focus goes round the whole page
+        press("Tab")
+        seen.add(studio.page.evaluate("document.activeElement.id || document.activeElement.name"))
+    assert {"open", "link", "help", "tool", "board", "finish", "scrubber", "palette"} <= seen
+
+
+def test_a_drawing_is_played(studio: Studio) -> None:
+    cells = studio.sample(1)
+    drawn = [i for i, part in enumerate(cells) if part >= 0]
+    studio.page.locator("#scrubber").fill("2")
+    studio.until(lambda now: [i for i, part in enumerate(now) if part >= 0] == drawn[:2], "two steps")
+    assert studio.page.locator("#step").inner_text() == f"2 / {len(drawn)}"
+    studio.page.locator("#play").click()
+    studio.until(lambda now: now == cells, "whole")
+
+
+def test_from_a_click_to_the_picture(studio: Studio) -> None:
+    studio.page.mouse.click(*part_of(studio, 30))
+    took = []
+    for cell in range(7, 17):
+        studio.page.wait_for_timeout(500)
+        before = studio.page.evaluate("window.painted")
+        studio.page.mouse.click(*studio.cell(cell))
+        studio.holds("(before) => window.painted > before", before)
+        studio.page.wait_for_timeout(60)
+        took.append(studio.page.evaluate("window.took"))
+    middle = sorted(took)[len(took) // 2]
+    print(f"from click to painted picture: median {middle:.0f} ms, longest {max(took):.0f} ms")
+    assert middle < 400
+
+
+# --- where it is seen ---
+
+
+def contrast(one: str, other: str) -> float:
+    """WCAG's contrast of two colours, #rrggbb."""
+
+    def light(colour: str) -> float:
+        levels = (int(colour[i : i + 2], 16) / 255 for i in (1, 3, 5))
+        red, green, blue = (v / 12.92 if v <= 0.04045 else ((v + 0.055) / 1.055) ** 2.4 for v in levels)
+        return 0.2126 * red + 0.7152 * green + 0.0722 * blue
+
+    low, high = sorted((light(one), light(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+def test_words_can_be_read_in_both_schemes(new_studio: Callable[..., Studio], scheme: str) -> None:
+    studio = new_studio(color_scheme=scheme)
+    colour = dict(
+        studio.page.evaluate(
+            """['ground', 'sheet', 'well', 'raised', 'text', 'muted', 'accent', 'on-accent', 'trouble', 'edge'].map(
+               (name) => [name, getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim()])"""
+        )
+    )
+    assert (contrast(colour["ground"], "#ffffff") < 2) == (scheme == "light")
+    for text in ("text", "muted"):
+        assert min(contrast(colour[text], colour[on]) for on in ("ground", "sheet", "well")) >= 4.5
+    assert contrast(colour["text"], colour["raised"]) >= 4.5
+    assert contrast(colour["on-accent"], colour["accent"]) >= 4.5
+    assert contrast(colour["trouble"], colour["sheet"]) >= 4.5
+    for mark in ("accent", "edge"):
+        assert min(contrast(colour[mark], colour[on]) for on in ("ground", "sheet")) >= 3
+
+
+@pytest.mark.parametrize("width", [375, 720, 1024, 1440])
+def test_nothing_is_wider_than_the_screen(new_studio: Callable[..., Studio], width: int) -> None:
+    studio = new_studio(viewport={"width": width, "height": 800})
+    for tool in ("pen", "part", "erase", "region"):
+        studio.tool(tool)
+        assert studio.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_a_finger_on_a_narrow_screen(new_studio: Callable[..., Studio]) -> None:
+    studio = new_studio(viewport={"width": 375, "height": 1400}, has_touch=True, is_mobile=True)
+    hand = studio.page.context.new_cdp_session(studio.page)
+
+    def touch(kind: str, *points: tuple[float, float]) -> None:
+        hand.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": [{"x": x, "y": y} for x, y in points]})
+
+    def drag(start: tuple[float, float], stop: tuple[float, float]) -> None:
+        touch("touchStart", start)
+        for i in range(1, 9):
+            touch("touchMove", tuple(a + (b - a) * i / 8 for a, b in zip(start, stop)))  # type: ignore[arg-type]
+        touch("touchEnd")
+
+    part = int(studio.page.locator("#palette > *").first.get_attribute("id").split("-")[1])
+    drag(part_of(studio, part), studio.cell(13))
+    studio.until(lambda cells: cells[13] == part)
+    studio.tool("pen")
+    drag(studio.cell(20), studio.cell(23))
+    studio.until(lambda cells: sum(part >= 0 for part in cells[18:24]) >= 3)
+
+
+def test_nothing_moves_where_that_is_asked_for(new_studio: Callable[..., Studio]) -> None:
+    studio = new_studio(reduced_motion="reduce")
+    studio.page.evaluate("document.getElementById('ghosts').ariaBusy = 'true'")
+    assert studio.page.evaluate("document.getAnimations().length") == 0
+
+
+# --- what goes wrong ---
+
+
+@pytest.mark.parametrize(
+    ("file", "said"),
+    [
+        ({"name": "notes.png", "mimeType": "image/png", "buffer": b"no image"}, "image"),
+        ({"name": "large.png", "mimeType": "image/png", "buffer": b"0" * (9 * 2**20)}, "too large"),
+        ({"name": "notes.json", "mimeType": "application/json", "buffer": b"{"}, "not JSON"),
+        ({"name": "notes.json", "mimeType": "application/json", "buffer": b"{}"}, "no drawing"),
+        (
+            {
+                "name": "small.json",
+                "mimeType": "application/json",
+                "buffer": b'{"format": "npdraw-drawing", "version": 1, "steps": 1, "drawings":'
+                b' [{"what": [99], "where": [0], "whether": [1]}]}',
+            },
+            "parts that a bank of 50 does not have",
+        ),
+    ],
+)
+def test_a_file_that_cannot_be_opened(studio: Studio, file: dict[str, Any], said: str) -> None:
+    studio.excused = re.compile("status of 400")
+    studio.page.set_input_files("#file", file)
+    assert said in studio.words()
+    assert studio.page.get_attribute("#words", "aria-live") == "polite" and studio.asked == EMPTY
+
+
+def test_a_server_that_is_busy_or_gone(studio: Studio) -> None:
+    studio.excused = re.compile("status of 503|ERR_CONNECTION_REFUSED")
+    busy = {"status": 503, "content_type": "application/json", "body": '{"error": "busy"}'}
+    studio.page.route("**/api/complete", lambda route: route.fulfill(**busy))
+    studio.page.locator("#finish").click()
+    assert "busy" in studio.words()
+    studio.page.keyboard.press("Escape")
+    studio.page.route("**/api/*", lambda route: route.abort("connectionrefused"))
+    studio.drag(part_of(studio, 30), studio.cell(14))
+    studio.holds("document.getElementById('words').textContent.includes('does not answer')")
+    before = studio.page.evaluate("window.painted")
+    studio.page.unroute("**/api/*")
+    studio.drag(part_of(studio, 30), studio.cell(15))  # what was drawn meanwhile is still there
+    studio.holds("(before) => window.painted > before", before)
+    assert (studio.asked[14], studio.asked[15]) == (30, 30)
