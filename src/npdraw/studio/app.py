@@ -54,6 +54,7 @@ def make_app(service: Service) -> FastAPI:
         openapi_url="/api/openapi.json",
         docs_url=None,
         redoc_url=None,
+        redirect_slashes=False,
         lifespan=lifespan,
         responses=refusals,
     )
@@ -70,21 +71,21 @@ def make_app(service: Service) -> FastAPI:
 
     @app.post("/api/decode", response_class=Response, responses=_file("image/png"))
     async def decode(body: bodies.Drawn, request: Request) -> Response:
-        image = await quick.do(request, lambda _: png(service.decode(body.cells)))
+        image = await quick.do(request, lambda: png(service.decode(body.cells)))
         return Response(image, media_type="image/png")
 
     @app.post("/api/next")
     async def next_(body: bodies.Next, request: Request) -> bodies.Odds:
-        return await quick.do(request, lambda _: service.next(body.cells, body.cell))
+        return await quick.do(request, lambda: service.next(body.cells, body.cell))
 
     @app.post("/api/compose")
     async def compose(body: bodies.Composing, request: Request) -> bodies.Cut:
-        return await quick.do(request, lambda _: service.compose(body.a, body.b, body.places))
+        return await quick.do(request, lambda: service.compose(body.a, body.b, body.places))
 
     @app.post("/api/draw", openapi_extra=_raw("application/octet-stream"))
     async def draw(request: Request) -> bodies.Cut:
         data = await request.body()
-        return await quick.do(request, lambda _: service.draw(data))
+        return await quick.do(request, lambda: service.draw(data))
 
     @app.post("/api/sample")
     async def sample(body: bodies.Sampling, request: Request) -> bodies.Samples:

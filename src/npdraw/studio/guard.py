@@ -17,6 +17,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 AT_ONCE = 64  # requests under way, whose bodies may lie in memory
 BODY_SECONDS = 30.0
+LONGEST = 300  # letters of a sentence that may quote what was sent
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
@@ -37,7 +38,7 @@ def is_loopback(host: str) -> bool:
 
 def error(status: int, sentence: str) -> Response:
     """The one form of errors. Not Starlette's JSON, which fails on half of a surrogate pair in a quoted key."""
-    return Response(json.dumps({"error": sentence}), status, media_type="application/json")
+    return Response(json.dumps({"error": sentence[:LONGEST]}), status, media_type="application/json")
 
 
 class _Refused(Exception):

@@ -1,12 +1,13 @@
 """`Lane`: one thread that does the model's work, one job after another, and a short queue before it.
 
 The studio has two, so that a long job never stands before a click. A full queue says so at once. A job whose page is
-gone leaves the queue; one under way is told, and stops where it next asks.
+gone leaves the queue; one under way stops where it next calls `still_wanted`.
 
 Each lane computes in one thread: with two lanes on two cores torch's own threads would only fight for them.
 """
 
 import asyncio
+import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -16,7 +17,7 @@ import torch
 from starlette.requests import Request
 
 T = TypeVar("T")
-Cancelled = Callable[[], bool]
+_now = threading.local()  # .job: what this thread is at
 
 
 class Busy(Exception):
@@ -27,24 +28,34 @@ class Gone(Exception):
     """Nobody waits for the answer any more."""
 
 
+def still_wanted() -> None:
+    """Raise `Gone` where this thread is at a job that nobody waits for any more."""
+    job = getattr(_now, "job", None)
+    if job is not None and job.gone.is_set():
+        raise Gone
+
+
 class _Job(Generic[T]):
-    def __init__(self, work: Callable[[Cancelled], T]):
+    def __init__(self, work: Callable[[], T]):
         self.work, self.gone = work, threading.Event()
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[T] = self.loop.create_future()
 
     def run(self) -> None:
+        _now.job = self
         try:
-            result = self.work(self.gone.is_set)
+            result = self.work()
         except BaseException as error:
             self._tell(self.future.set_exception, error)
         else:
             self._tell(self.future.set_result, result)
+        finally:
+            _now.job = None
 
     def _tell(self, settle: Callable[[Any], None], value: Any) -> None:
-        """Hand the result to the loop, unless nobody waits for it."""
-        if not self.gone.is_set() and not self.loop.is_closed():
-            self.loop.call_soon_threadsafe(lambda: None if self.future.done() else settle(value))
+        """Hand what came of it to the loop; there it may be seen that nobody waits for it."""
+        with contextlib.suppress(RuntimeError):  # the loop is closed
+            self.loop.call_soon_threadsafe(lambda: None if self.gone.is_set() else settle(value))
 
 
 class Lane:
@@ -59,7 +70,7 @@ class Lane:
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
 
-    async def do(self, request: Request, work: Callable[[Cancelled], T]) -> T:
+    async def do(self, request: Request, work: Callable[[], T]) -> T:
         """What `work` returns; `Busy` if the queue is full, `Gone` if the page goes before."""
         job = _Job(work)
         with self._changed:

@@ -3,13 +3,16 @@
 Every picture that the studio shows is decoded alone, in a batch of one: that is quick enough for a click
 (`NPDraw.decode` pads to a batch of 64 on the CPU), and a drawing then looks the same wherever it is shown. A level in
 255 may differ from `NPDraw.decode`'s picture, since another matrix shape rounds differently.
+
+Long work stops when nobody waits for it: between pictures, and at every step of the prior (where its heads are asked),
+be it sampling or completing.
 """
 
 import base64
 import io
 import tempfile
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +28,7 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
 from npdraw.studio import bodies
-from npdraw.studio.lanes import Cancelled, Gone
+from npdraw.studio.lanes import still_wanted
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 
@@ -35,6 +38,7 @@ class Service:
 
     def __init__(self, model: NPDraw, name: str, weights: str):
         self.model, self.name, self.weights = model, name, weights
+        model.prior.norm.register_forward_pre_hook(_step)
         shown = model.as_given(model.bank.parts).cpu()
         pixels = base64.b64encode((shown * 255 + 0.5).to(torch.uint8).numpy().tobytes()).decode()
         self.parts = bodies.Parts(pixels=pixels, order=_walk(shown.flatten(1)))
@@ -115,7 +119,7 @@ class Service:
 
     # --- slow ---
 
-    def sample(self, asked: bodies.Sampling, cancelled: Cancelled) -> bodies.Samples:
+    def sample(self, asked: bodies.Sampling) -> bodies.Samples:
         """New drawings, each the one of its seed."""
         if asked.seed + asked.count - 1 > bodies.LAST_SEED:
             raise InputError(f"the last seed must be at most {bodies.LAST_SEED}")
@@ -124,11 +128,11 @@ class Service:
         drawing = self.model.prior.sample(asked.count, asked.seed, heat, top_p=asked.top_p)
         found = []
         for i, cells in enumerate(self.cells(drawing)):
-            _stop(cancelled)
+            still_wanted()
             found.append(bodies.One(seed=asked.seed + i, cells=cells, image=_base64(self.decode(cells))))
         return bodies.Samples(samples=found)
 
-    def complete(self, asked: bodies.Completing, cancelled: Cancelled) -> bodies.Endings:
+    def complete(self, asked: bodies.Completing) -> bodies.Endings:
         """Endings of a drawing that keep its fixed cells."""
         if len(asked.fixed) != self.model.grid.cells:
             raise InputError(f"fixed needs {self.model.grid.cells} booleans, one a cell, not {len(asked.fixed)}")
@@ -143,15 +147,15 @@ class Service:
         )
         endings = []
         for cells, log_prob in zip(self.cells(found.drawings), found.log_prob.tolist()):
-            _stop(cancelled)
+            still_wanted()
             endings.append(bodies.Ending(cells=cells, image=_base64(self.decode(cells)), log_prob=log_prob))
         return bodies.Endings(endings=endings, effective=found.effective)
 
-    def read(self, data: bytes, cancelled: Cancelled) -> bodies.ReadImage:
+    def read(self, data: bytes) -> bodies.ReadImage:
         """A picture file as the model sees it, its parse and the posterior's drawing, and what npdraw wrote into it."""
         _check_picture(data)
         pixels, _ = open_picture("that was sent", data, inputs.reading_for(self.model, "the image that was sent"))
-        _stop(cancelled)
+        still_wanted()
         c = self.model.config.data
         images = torch.from_numpy(pixels.copy())[None].expand(-1, c.channels, -1, -1)  # (1,C,H,W) uint8
         return bodies.ReadImage(
@@ -161,7 +165,7 @@ class Service:
             drawing=self._origin(data),
         )
 
-    def export(self, asked: bodies.Exporting, cancelled: Cancelled) -> bytes:
+    def export(self, asked: bodies.Exporting) -> bytes:
         """A drawing as a file."""
         drawing = self.drawing(asked.cells)
         if asked.format == "json":
@@ -177,7 +181,7 @@ class Service:
         frames = show.animation_frames(
             self.model.as_given(canvases), masks, on_device.whether, image, scale=asked.scale, empty=empty
         )
-        _stop(cancelled)
+        still_wanted()
         with tempfile.TemporaryDirectory(prefix="npdraw-") as folder:
             (path,) = show.save_animation(frames, Path(folder) / "drawing", endings=(f".{asked.format}",))
             return path.read_bytes()
@@ -202,7 +206,13 @@ class Service:
             cells = self.cells(found.drawing)[0]
         except InputError:  # written by hand: not a drawing of this model after all
             return None
-        return bodies.Origin(cells=cells, seed=found.seed, model=found.model, weights=found.weights)
+        return bodies.Origin(cells=cells, seed=found.seed, model=self.name, weights=found.weights)
+
+
+def _step(*_: object) -> None:
+    """Before a step of the prior. A CUDA graph must not be left half recorded; to record one takes a moment."""
+    if not torch.cuda.is_current_stream_capturing():
+        still_wanted()
 
 
 def png(image: Image.Image) -> bytes:
@@ -213,11 +223,6 @@ def png(image: Image.Image) -> bytes:
 
 def _base64(image: Image.Image) -> str:
     return base64.b64encode(png(image)).decode()
-
-
-def _stop(cancelled: Callable[[], bool]) -> None:
-    if cancelled():
-        raise Gone
 
 
 def _check_picture(data: bytes) -> None:
