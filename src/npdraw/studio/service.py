@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor
+from torch import Tensor, nn
 
 from npdraw import __version__, editing, inputs, show
 from npdraw.canvas import render_steps
@@ -209,9 +209,9 @@ class Service:
         return bodies.Origin(cells=cells, seed=found.seed, model=self.name, weights=found.weights)
 
 
-def _step(*_: object) -> None:
+def _step(_: nn.Module, given: tuple[Tensor]) -> None:
     """Before a step of the prior. A CUDA graph must not be left half recorded; to record one takes a moment."""
-    if not torch.cuda.is_current_stream_capturing():
+    if not (given[0].is_cuda and torch.cuda.is_current_stream_capturing()):
         still_wanted()
 
 
