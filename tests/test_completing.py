@@ -113,6 +113,19 @@ def test_no_place_twice(steps: tuple[int, ...]) -> None:
     check(particles, *exact(prior, kept, fixed))
 
 
+def test_a_group_may_be_lost(monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of its particles used up a fixed place: it goes on, counts for nothing, and the others do not mind."""
+    prior = square(2, no_repeat=True)
+    popular = Counter(place for row in every(prior) for _, place, drawn in row[:2] if drawn and every(prior)[row] > -5)
+    kept = drawing_of([((0, 0, 0), (0, 0, 0), (0, popular.most_common(1)[0][0], 1), (0, 0, 0))])
+    monkeypatch.setattr(completing, "GROUP", 2)
+    found = draw_particles(prior, kept, fixing(prior, 2), 100, 0, 1.0).log_weight.reshape(50, 2)
+    lost = (found == -math.inf).all(1)
+    assert lost.any() and not lost.all() and not found.isnan().any()
+    got = complete(prior, kept, fixing(prior, 2), n=4, particles=100)
+    assert prior.log_prob(got.drawings).isfinite().all() and math.isfinite(got.log_fixed)
+
+
 @pytest.mark.parametrize("group", [1024, 5])
 @pytest.mark.parametrize("steps", [APART, AFTER_ONE])
 def test_the_estimate_is_unbiased(group: int, steps: tuple[int, ...], monkeypatch: pytest.MonkeyPatch) -> None:
