@@ -14,8 +14,8 @@ import struct
 import subprocess
 import sys
 import time
-import urllib.request
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -40,27 +40,35 @@ document.addEventListener('securitypolicyviolation', (e) => console.error('CSP: 
 EMPTY = [-1] * 36
 
 
-@pytest.fixture(scope="module")
-def address() -> Iterator[str]:
-    """Where a studio with the digits answers."""
+@contextmanager
+def serving(*options: str) -> Iterator[str]:
+    """A studio with the digits; gives the address that it prints, once it answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "npdraw", "studio", "digits", "--no-browser", "--port", str(port)]
-    server = subprocess.Popen(command, env={**os.environ, "OMP_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
-    url = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "npdraw", "studio", "digits", "--no-browser", "--port", str(port), *options]
+    env = {**os.environ, "OMP_NUM_THREADS": "1"}
+    server = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     try:
+        assert server.stdout is not None
+        address = re.search(r"http://\S+", server.stdout.readline())
+        assert address, "the server prints no address"
         for _ in range(240):
             assert server.poll() is None, "the server ended"
-            try:
-                urllib.request.urlopen(f"{url}/api/model", timeout=5).close()
-                break
-            except OSError:
-                time.sleep(0.25)
-        yield url
+            with socket.socket() as knock:
+                if knock.connect_ex(("127.0.0.1", port)) == 0:
+                    break
+            time.sleep(0.25)
+        yield address[0]
     finally:
         server.terminate()
-        server.wait(20)
+        server.communicate(timeout=20)
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    with serving() as address:
+        yield address.rstrip("/")
 
 
 @pytest.fixture(scope="module")
@@ -254,6 +262,7 @@ def test_parts_are_put_moved_and_erased(studio: Studio) -> None:
 
 def test_the_parts_are_sorted_by_what_is_likely(studio: Studio) -> None:
     studio.sample(0)
+    studio.picture()
     with studio.page.expect_response("**/api/next") as answer:
         studio.page.locator("#board").focus()
         studio.page.keyboard.press("ArrowUp")
@@ -288,6 +297,18 @@ def test_a_stroke_of_the_pen_gives_cells_and_endings(studio: Studio) -> None:
     studio.drag(studio.cell(31), studio.cell(33))
     after = studio.until(lambda cells: cells != before)
     assert after[:24] == before[:24]  # cells that the stroke does not meet stay
+
+
+def test_two_quick_strokes_are_both_kept(studio: Studio) -> None:
+    def slowly(route: Any) -> None:
+        studio.page.wait_for_timeout(250)
+        route.continue_()
+
+    studio.page.route("**/api/draw", slowly)
+    studio.drag(studio.cell(7), studio.cell(10))
+    studio.drag(studio.cell(25), studio.cell(28))
+    studio.until(lambda cells: min(cells[8], cells[9], cells[26], cells[27]) >= 0, "both strokes")
+    studio.page.unroute_all(behavior="ignoreErrors")
 
 
 def test_regions_of_another_image(studio: Studio) -> None:
@@ -549,3 +570,15 @@ def test_a_server_that_is_busy_or_gone(studio: Studio) -> None:
     studio.drag(part_of(studio, 30), studio.cell(15))  # what was drawn meanwhile is still there
     studio.holds("(before) => window.painted > before", before)
     assert (studio.asked[14], studio.asked[15]) == (30, 30)
+
+
+def test_a_studio_for_others_needs_its_token(browser: Any) -> None:
+    with serving("--host", "0.0.0.0") as link:
+        link = re.sub(r"//[^:/]+", "//127.0.0.1", link)
+        studio = Studio(browser.new_page()).open(link)
+        assert "token" not in studio.page.url and studio.errors == []
+        stranger = Studio(browser.new_page())
+        stranger.page.goto(link.partition("?")[0])
+        assert "needs its token" in stranger.words()
+        for page in (studio.page, stranger.page):
+            page.close()

@@ -16,6 +16,14 @@
  * @property {{upload_bytes: number, samples: number, endings: number, particles: number}} limits
  */
 
+/**
+ * @typedef {object} Reading what POST /api/read says of an image
+ * @property {string} image as the model sees it, PNG in base64
+ * @property {number[]} parse
+ * @property {number[]} posterior
+ * @property {{cells: number[], seed?: number} | null} drawing that the file carries
+ */
+
 /** Something a person should read: the message is one sentence. */
 export class Trouble extends Error {}
 
@@ -45,9 +53,12 @@ function pause(milliseconds, signal) {
   });
 }
 
+/** @param {Response} answer */
+const isBusy = (answer) => answer.status === 429 || answer.status === 503;
+
 /** @param {Response} answer @returns {Promise<string>} */
 async function refusal(answer) {
-  if (answer.status === 429 || answer.status === 503) return BUSY;
+  if (isBusy(answer)) return BUSY;
   const said = await answer.json().catch(() => ({}));
   const text = typeof said.error === "string" ? said.error : `the server answered ${answer.status}`;
   return text[0].toUpperCase() + text.slice(1) + (/[.?!]$/.test(text) ? "" : ".");
@@ -73,7 +84,7 @@ async function ask(path, body, signal) {
       throw error.name === "AbortError" ? error : new Trouble(GONE);
     });
     if (answer.ok) return answer;
-    if ((answer.status !== 429 && answer.status !== 503) || attempt === WAITS.length) throw new Trouble(await refusal(answer));
+    if (!isBusy(answer) || attempt === WAITS.length) throw new Trouble(await refusal(answer));
     await pause(WAITS[attempt], signal);
   }
 }
@@ -100,7 +111,7 @@ export const api = {
    *  @returns {Promise<{endings: {cells: number[], image: string}[]}>} */
   complete: (wish, signal) => json("/api/complete", wish, signal),
   /** @param {Blob} file
-   *  @returns {Promise<{image: string, parse: number[], posterior: number[], drawing: {cells: number[], seed?: number} | null}>} */
+   *  @returns {Promise<Reading>} */
   read: (file) => json("/api/read", file),
   /** @param {Uint8Array} pixels @param {AbortSignal} signal @returns {Promise<{cells: number[]}>} */
   draw: (pixels, signal) => json("/api/draw", pixels, signal),
@@ -109,8 +120,8 @@ export const api = {
 };
 
 /**
- * One job at a time, the newest next. An older one that waits is dropped; one that runs is given `patience` milliseconds
- * to end once a newer one waits, and aborted then: a hand that moves faster than the server still sees pictures.
+ * One job at a time, the newest next. An older one that waits is dropped; one that runs is given `patience`
+ * milliseconds to end once a newer one waits, and aborted then: a hand that is faster than the server still sees pictures.
  */
 export class Latest {
   /** @type {AbortController | null} */ #running = null;

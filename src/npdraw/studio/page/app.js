@@ -3,7 +3,7 @@
 import { Latest, api } from "./api.js";
 import { Bank } from "./bank.js";
 import { Board } from "./board.js";
-import { NONE, blank, fixed, fresh, fromFragment, isBlank, put, toFragment } from "./drawing.js";
+import { NONE, blank, fixed, fresh, fromFragment, isBlank, toFragment } from "./drawing.js";
 import { Endings } from "./endings.js";
 import { Files } from "./files.js";
 import { Gallery } from "./gallery.js";
@@ -32,7 +32,12 @@ function studio(model, bank) {
   const picture = new Picture(element("picture"), model, complain);
   const pen = new Pen(bank, history, complain);
   const strip = new Strip(element("strip"), history, bank);
-  const player = new Player({ scrubber: element("scrubber"), button: element("play"), icon: element("play-icon"), step: element("step") });
+  const player = new Player({
+    scrubber: element("scrubber"),
+    button: element("play"),
+    icon: element("play-icon"),
+    step: element("step"),
+  });
   const nextLatest = new Latest(0, complain);
   let cursor = Math.floor(rows / 2) * columns + Math.floor(columns / 2);
   /** @type {number | undefined} */ let settling;
@@ -58,7 +63,7 @@ function studio(model, bank) {
   const palette = new Palette(element("palette"), bank, {
     drag(event) {
       const cell = event ? board.cellAt(event) : NONE;
-      board.show({ hover: cell, ghost: cell === NONE ? null : put(history.present, new Map([[cell, palette.selected]])).cells });
+      board.show({ hover: cell, ghost: cell === NONE ? null : board.view.cells.with(cell, palette.selected) });
     },
     drop(event) {
       const cell = board.cellAt(event);
@@ -103,7 +108,8 @@ function studio(model, bank) {
     cursor = cell;
     board.show({ cursor });
     const part = history.present.cells[cell];
-    speak(`Row ${Math.floor(cell / columns) + 1}, column ${(cell % columns) + 1}: ${part === NONE ? "empty" : `part ${part}`}`);
+    const holds = part === NONE ? "empty" : `part ${part}`;
+    speak(`Row ${Math.floor(cell / columns) + 1}, column ${(cell % columns) + 1}: ${holds}`);
     settle();
   }
 
@@ -125,7 +131,14 @@ function studio(model, bank) {
     element("tools").querySelector(`[value=${tool}]`).checked = true;
     element("desk").dataset.tool = tool;
     second.show(tool === "region");
-    board.show({ ink: tool === "pen" && history.present.ink ? pen.canvas : null, hover: NONE, ghost: null, faint: tool === "pen" });
+    const pens = tool === "pen";
+    board.show({ ink: pens && history.present.ink ? pen.canvas : null, hover: NONE, ghost: null, faint: pens });
+  }
+
+  /** After a pause of the pen, show how the model would go on. */
+  function rest() {
+    clearTimeout(pausing);
+    if (history.present.ink && hand.tool === "pen") pausing = setTimeout(() => (pen.busy ? rest() : finish()), PAUSE);
   }
 
   function finish() {
@@ -144,7 +157,8 @@ function studio(model, bank) {
     const fragment = toFragment(history.present.cells, model);
     globalThis.history.replaceState(null, "", fragment);
     const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
-    say(copied ? "The link is copied: it holds the drawing itself." : "The link to this drawing is in the address bar.");
+    const where = copied ? "The link is copied: it holds" : "The link is in the address bar: it holds";
+    say(`${where} the drawing itself.`);
   }
 
   function openLink() {
@@ -175,9 +189,7 @@ function studio(model, bank) {
   history.addEventListener("change", () => {
     const { present } = history;
     endings.clear();
-    clearTimeout(pausing);
-    if (!pen.down) pen.load(present);
-    if (present.ink && hand.tool === "pen") pausing = setTimeout(() => (pen.down ? 0 : endings.ask(history.present)), PAUSE);
+    rest();
     player.load(present.cells);
     strip.show();
     settle();
@@ -204,11 +216,13 @@ function studio(model, bank) {
   });
   board.canvas.addEventListener("pointermove", () => pen.down && board.show({ ink: pen.canvas }));
 
-  element("tools").addEventListener("change", (/** @type {Event} */ event) => setTool(/** @type {any} */ (event.target).value));
+  element("tools").addEventListener("change", (/** @type {any} */ event) => setTool(event.target.value));
   element("tools").addEventListener("click", (/** @type {MouseEvent} */ event) => {
-    if (event.detail) board.canvas.focus({ preventScroll: true }); // a pointer chose the tool: keys are the board's again
+    if (event.detail) board.canvas.focus({ preventScroll: true }); // chosen by a pointer: keys are the board's again
   });
-  element("order").addEventListener("change", (/** @type {Event} */ event) => palette.sort(/** @type {any} */ (event.target).value === "alike"));
+  element("order").addEventListener("change", (/** @type {any} */ event) =>
+    palette.sort(event.target.value === "alike"),
+  );
   element("width").addEventListener("input", () => (pen.width = element("width").valueAsNumber));
   element("colour-label").hidden = model.channels === 1;
   if (model.channels > 1) {
@@ -228,7 +242,9 @@ function studio(model, bank) {
     element("export").open = false;
     files.save(history.present, /** @type {any} */ (button.dataset.format));
   });
-  addEventListener("pointerdown", (event) => element("export").contains(event.target) || (element("export").open = false));
+  addEventListener("pointerdown", (event) => {
+    if (!element("export").contains(event.target)) element("export").open = false;
+  });
   addEventListener("hashchange", openLink);
 
   const digits = Array.from({ length: 9 }, (_, i) => i);
@@ -256,7 +272,7 @@ function studio(model, bank) {
     "Ctrl+y": () => history.redo(),
     "Ctrl+s": () => files.save(history.present, "json"),
     "Ctrl+Backspace": clear,
-    ...Object.fromEntries(digits.map((i) => [String(i + 1), () => palette.likely.length && palette.pick(palette.likely[i])])),
+    ...Object.fromEntries(digits.map((i) => [String(i + 1), () => palette.pickLikely(i)])),
     ...Object.fromEntries(digits.map((i) => [`Shift+Digit${i + 1}`, () => endings.take(i)])),
   });
 
@@ -269,14 +285,15 @@ function studio(model, bank) {
 
 try {
   const [model, parts] = await Promise.all([api.model(), api.parts()]);
-  const { canvas, height, width } = model;
+  const { canvas, grid, height, width } = model;
   document.documentElement.style.setProperty("--aspect", `${width} / ${height}`);
   document.documentElement.style.setProperty("--empty", model.inverted ? "#fff" : "#000");
-  element("model").textContent = `${model.name}: ${model.parts} parts on ${model.grid.rows} × ${model.grid.columns} cells`;
+  element("model").textContent = `${model.name}: ${model.parts} parts on ${grid.rows} × ${grid.columns} cells`;
   document.title = `${model.name} · npdraw studio`;
-  element("board").ariaLabel = `Canvas of ${model.grid.rows} by ${model.grid.columns} cells, ${canvas.width} × ${canvas.height} pixels`;
+  element("board").ariaLabel =
+    `Canvas of ${grid.rows} by ${grid.columns} cells, ${canvas.width} × ${canvas.height} pixels`;
   studio(model, new Bank(model, parts));
   document.body.classList.add("ready");
 } catch (error) {
-  complain(/** @type {Error} */ (error));
+  complain(/** @type {Error} */ (error), true);
 }

@@ -58,13 +58,15 @@ export class Board {
     return row * grid.columns + column;
   }
 
-  /** A cell's box in pixels of the screen's canvas: x, y, width, height. @param {number} cell @returns {[number, number, number, number]} */
+  /** A cell's box in pixels of the screen's canvas: x, y, width, height.
+   * @param {number} cell @returns {[number, number, number, number]} */
   #box(cell) {
     const { canvas, grid } = this.bank.model;
     const [column, row] = [cell % grid.columns, Math.floor(cell / grid.columns)];
-    const across = [column, column + 1].map((i) => clamp(i * grid.part - grid.left, canvas.width) * (this.canvas.width / canvas.width));
-    const down = [row, row + 1].map((i) => clamp(i * grid.part - grid.top, canvas.height) * (this.canvas.height / canvas.height));
-    return [across[0], down[0], across[1] - across[0], down[1] - down[0]];
+    const [wide, high] = [this.canvas.width / canvas.width, this.canvas.height / canvas.height];
+    const [left, right] = [column, column + 1].map((i) => wide * clamp(i * grid.part - grid.left, canvas.width));
+    const [top, bottom] = [row, row + 1].map((i) => high * clamp(i * grid.part - grid.top, canvas.height));
+    return [left, top, right - left, bottom - top];
   }
 
   #paint() {
@@ -88,7 +90,8 @@ export class Board {
     this.#rule(ratio);
     view.dots?.forEach((own, cell) => own && view.cells[cell] !== NONE && this.#dot(cell, ratio));
     if (view.hover !== NONE) this.#outline(view.hover, ratio, "rgba(128, 150, 220, 0.9)");
-    if (view.cursor !== NONE) this.#outline(view.cursor, (view.faint ? 1 : 2) * ratio, view.faint ? "rgba(91, 131, 255, 0.6)" : "#5b83ff");
+    const [line, colour] = view.faint ? [1, "rgba(91, 131, 255, 0.6)"] : [2, "#5b83ff"];
+    if (view.cursor !== NONE) this.#outline(view.cursor, line * ratio, colour);
   }
 
   /** @param {number[]} cells @param {number} alpha */
@@ -100,10 +103,11 @@ export class Board {
   /** @param {number} ratio */
   #rule(ratio) {
     const { grid } = this.bank.model;
+    const { width, height } = this.canvas;
     this.context.fillStyle = "rgba(128, 128, 128, 0.32)";
-    for (let i = 1; i < grid.columns; i++) this.context.fillRect(Math.round(this.#box(i)[0]), 0, ratio, this.canvas.height);
+    for (let i = 1; i < grid.columns; i++) this.context.fillRect(Math.round(this.#box(i)[0]), 0, ratio, height);
     for (let i = 1; i < grid.rows; i++)
-      this.context.fillRect(0, Math.round(this.#box(i * grid.columns)[1]), this.canvas.width, ratio);
+      this.context.fillRect(0, Math.round(this.#box(i * grid.columns)[1]), width, ratio);
   }
 
   /** @param {number} cell @param {number} ratio */

@@ -1,6 +1,8 @@
-/** A drawing as the page holds it, its edits (each makes a new one), and its forms: a file's JSON, a link's fragment. */
+/** A drawing as the page holds it, its edits (each makes a new one), and its forms: a file's JSON, a link. */
 
 import { Trouble } from "./api.js";
+
+/** @typedef {import("./api.js").Model} Model */
 
 /**
  * @typedef {object} Drawing
@@ -24,7 +26,8 @@ export const fresh = (cells, { kept = false, seed = null } = {}) => ({
   seed,
 });
 
-/** Put parts (or NONE) into cells. @param {Drawing} drawing @param {Map<number, number>} parts by cell @returns {Drawing} */
+/** Put parts (or NONE) into cells.
+ * @param {Drawing} drawing @param {Map<number, number>} parts by cell @returns {Drawing} */
 export const put = (drawing, parts) => ({
   cells: drawing.cells.map((part, cell) => parts.get(cell) ?? part),
   touched: drawing.touched.map((was, cell) => was || parts.has(cell)),
@@ -49,7 +52,8 @@ export function fixed({ cells, touched }) {
   return own.some(Boolean) ? own : cells.map((part) => part !== NONE);
 }
 
-/** Cells that are no drawing of this model's are Trouble. @param {unknown} cells @param {import("./api.js").Model} model */
+/** Cells that are no drawing of this model's are Trouble.
+ * @param {unknown} cells @param {Model} model */
 function checked(cells, { grid, parts }) {
   const length = grid.rows * grid.columns;
   if (!Array.isArray(cells) || cells.length !== length)
@@ -59,7 +63,7 @@ function checked(cells, { grid, parts }) {
   return cells;
 }
 
-/** The first drawing of a file that npdraw wrote. @param {string} text @param {import("./api.js").Model} model */
+/** The first drawing of a file that npdraw wrote. @param {string} text @param {Model} model */
 export function fromJson(text, model) {
   let data;
   try {
@@ -68,18 +72,19 @@ export function fromJson(text, model) {
     throw new Trouble("This file is not JSON that a drawing could be.");
   }
   const row = data?.format === "npdraw-drawing" && data.version === 1 && data.drawings?.[0];
-  if (!row || ![row.what, row.where, row.whether].every(Array.isArray)) throw new Trouble("This file holds no drawing of npdraw.");
+  if (!row || ![row.what, row.where, row.whether].every(Array.isArray))
+    throw new Trouble("This file holds no drawing of npdraw.");
   const cells = Array(model.grid.rows * model.grid.columns).fill(NONE);
   row.whether.forEach((/** @type {number} */ drawn, /** @type {number} */ step) => {
     if (!drawn) return;
     if (cells[row.where[step]] !== NONE)
-      throw new Trouble("This drawing draws a place twice or outside of the grid: it is not one that the studio can edit.");
+      throw new Trouble("This drawing draws a place twice, or one outside of the grid, so the studio cannot edit it.");
     cells[row.where[step]] = row.what[step];
   });
   return checked(cells, model);
 }
 
-/** @param {number[]} cells @param {import("./api.js").Model} model the fragment of a link */
+/** @param {number[]} cells @param {Model} model the fragment of a link */
 export function toFragment(cells, { weights }) {
   const bytes = new Uint8Array(cells.length * 2);
   const view = new DataView(bytes.buffer);
@@ -88,12 +93,14 @@ export function toFragment(cells, { weights }) {
   return `#d=${text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}&m=${weights}`;
 }
 
-/** The cells of a link, or null where it carries none. @param {string} fragment @param {import("./api.js").Model} model */
+/** The cells of a link, or null where it carries none.
+ * @param {string} fragment @param {Model} model */
 export function fromFragment(fragment, model) {
   const fields = new URLSearchParams(fragment.slice(1));
   const text = fields.get("d");
   if (text === null) return null;
-  if (fields.get("m") !== model.weights) throw new Trouble("This link was made with another model, so it is not opened.");
+  if (fields.get("m") !== model.weights)
+    throw new Trouble("This link was made with another model, so it is not opened.");
   try {
     const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
     const view = new DataView(bytes.buffer);

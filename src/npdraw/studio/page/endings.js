@@ -12,7 +12,11 @@ export class Endings {
 
   /**
    * @param {{list: HTMLElement, hint: HTMLElement}} parts
-   * @param {{temperature: () => number, preview: (cells: number[] | null) => void, take: (cells: number[]) => void, failed: (error: Error) => void}} on
+   * @param {object} on
+   * @param {() => number} on.temperature
+   * @param {(cells: number[] | null) => void} on.preview
+   * @param {(cells: number[]) => void} on.take
+   * @param {(error: Error) => void} on.failed
    */
   constructor(parts, on) {
     this.parts = parts;
@@ -31,8 +35,8 @@ export class Endings {
     this.parts.list.ariaBusy = "true";
     this.latest.run(async (signal) => {
       const seed = Math.floor(Math.random() * SEEDS);
-      const wish = { cells: drawing.cells, fixed: fixed(drawing), count: COUNT, seed, particles: PARTICLES, temperature: this.on.temperature() };
-      const { endings } = await api.complete(wish, signal);
+      const wish = { cells: drawing.cells, fixed: fixed(drawing), count: COUNT, seed, particles: PARTICLES };
+      const { endings } = await api.complete({ ...wish, temperature: this.on.temperature() }, signal);
       signal.throwIfAborted();
       this.#show(endings);
     });

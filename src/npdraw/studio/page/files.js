@@ -17,7 +17,10 @@ export class Files {
 
   /**
    * @param {import("./bank.js").Bank} bank
-   * @param {{opened: (cells: number[], target: Target, seed: number | null) => void, say: (text: string) => void, failed: (error: Error) => void}} on
+   * @param {object} on
+   * @param {(cells: number[], target: Target, seed: number | null) => void} on.opened
+   * @param {(text: string) => void} on.say
+   * @param {(error: Error) => void} on.failed
    */
   constructor(bank, on) {
     this.bank = bank;
@@ -46,7 +49,8 @@ export class Files {
       if (/json$/.test(file.type) || file.name.endsWith(".json"))
         return this.on.opened(fromJson(await file.text(), this.bank.model), target, null);
       const { upload_bytes: most } = this.bank.model.limits;
-      if (file.size > most) throw new Trouble(`This file is too large: ${megabytes(file.size)}, and at most ${megabytes(most)} are read.`);
+      if (file.size > most)
+        throw new Trouble(`This file is too large: ${megabytes(file.size)}, and at most ${megabytes(most)} are read.`);
       const read = await api.read(file);
       if (read.drawing) {
         this.on.opened(read.drawing.cells, target, read.drawing.seed ?? null);
@@ -64,7 +68,7 @@ export class Files {
     const { height, width } = this.bank.model;
     const dialog = this.#dialog;
     const form = /** @type {HTMLFormElement} */ (dialog.querySelector("form"));
-    const size = await createImageBitmap(file).catch(() => null); // a browser may not know a format that the server does
+    const size = await createImageBitmap(file).catch(() => null); // a format that only the server knows
     const other = size && (size.width !== width || size.height !== height);
     element("reading-size").textContent = other
       ? `It has ${size.width} × ${size.height} pixels; the model sees ${width} × ${height} of them.`

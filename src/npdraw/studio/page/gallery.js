@@ -51,9 +51,11 @@ export class Gallery {
 
   /** Samples of the form's seed and those after it. @param {boolean} open whether the first becomes the drawing */
   fill(open) {
+    if (!this.#seed.reportValidity()) return;
     this.list.ariaBusy = "true";
     this.latest.run(async (signal) => {
-      const wish = { seed: this.#seed.valueAsNumber, count: this.count, temperature: this.temperature, top_p: this.#topP.valueAsNumber };
+      const [seed, top_p] = [this.#seed.valueAsNumber, this.#topP.valueAsNumber];
+      const wish = { seed, count: this.count, temperature: this.temperature, top_p };
       const { samples } = await api.sample(wish, signal);
       this.list.ariaBusy = "false";
       this.list.replaceChildren(...samples.map((sample) => this.#entry(sample)));

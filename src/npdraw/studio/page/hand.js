@@ -84,7 +84,8 @@ export class Hand {
       this.board.show({ hover: NONE, ghost: null });
     } else if (this.#from !== NONE) {
       const { present } = this.history;
-      this.board.show({ hover: cell, cells: cell === NONE || cell === this.#from ? present.cells : move(present, this.#from, cell).cells });
+      const stays = cell === NONE || cell === this.#from;
+      this.board.show({ hover: cell, cells: stays ? present.cells : move(present, this.#from, cell).cells });
     } else if (this.#stroke && event.buttons && cell !== NONE && this.tool !== "part") {
       this.on.cursor(cell);
       this.touch(cell);
@@ -96,10 +97,12 @@ export class Hand {
 
   /** What a click would put there. @param {number} cell */
   #promise(cell) {
-    const { present } = this.history;
-    const part = { part: this.palette.selected, region: this.on.second()?.[cell], erase: undefined, pen: undefined }[this.tool];
-    const moves = this.tool === "part" && present.cells[cell] !== NONE;
-    return cell === NONE || part === undefined || moves ? null : put(present, new Map([[cell, part]])).cells;
+    const { cells } = this.board.view;
+    /** @type {Partial<Record<Tool, number>>} */
+    const parts = { part: this.palette.selected, region: this.on.second()?.[cell] };
+    const part = parts[this.tool];
+    const moves = this.tool === "part" && cells[cell] !== NONE;
+    return cell === NONE || part === undefined || moves ? null : cells.with(cell, part);
   }
 
   /** @param {PointerEvent} event */

@@ -63,11 +63,16 @@ export class Stroke {
     this.base = history.present;
   }
 
+  /** Whether the present is still this stroke's: it may have been undone meanwhile. */
+  get alive() {
+    return this.history.present === (this.#last ?? this.base);
+  }
+
   /** @param {Drawing} drawing */
   set(drawing) {
-    if (!this.#last) this.history.push(drawing);
-    else if (this.history.present === this.#last) this.history.amend(drawing);
-    else return; // undone meanwhile
+    if (!this.alive) return;
+    if (this.#last) this.history.amend(drawing);
+    else this.history.push(drawing);
     this.#last = this.history.present === this.base ? null : this.history.present;
   }
 }

@@ -7,6 +7,7 @@ const KEYS = 9; // the likeliest parts have keys
 export class Palette extends EventTarget {
   selected = 0;
   #picked = false;
+  #grasped = false;
   /** @type {number[]} */ likely = [];
 
   /**
@@ -41,6 +42,11 @@ export class Palette extends EventTarget {
     this.dispatchEvent(new Event("pick"));
   }
 
+  /** @param {number} rank 0 is the likeliest */
+  pickLikely(rank) {
+    if (rank < this.likely.length) this.pick(this.likely[rank]);
+  }
+
   /** @param {boolean} alike by likeness, or else by what is likely in the selected cell */
   sort(alike) {
     this.alike = alike;
@@ -58,7 +64,7 @@ export class Palette extends EventTarget {
       option.dataset.key = rank < KEYS ? String(rank + 1) : "";
       option.title = `Part ${part}: ${percent(what[part])} here` + (rank < KEYS ? ` (${rank + 1})` : "");
     });
-    if (!this.alike) this.#arrange();
+    if (!this.alike && !this.#grasped) this.#arrange(); // what is dragged must not go from under the pointer
     if (!this.#picked) this.select(this.likely[0]);
   }
 
@@ -86,14 +92,17 @@ export class Palette extends EventTarget {
     const carried = this.bank.picture(part);
     carried.className = "carried";
     option.setPointerCapture(start.pointerId);
+    this.#grasped = true;
     const stop = new AbortController();
     const end = () => {
       stop.abort();
+      this.#grasped = false;
       carried.remove();
       this.onto.drag(null);
     };
     /** @param {string} kind @param {(event: PointerEvent) => void} what */
-    const on = (kind, what) => option.addEventListener(kind, (event) => what(/** @type {PointerEvent} */ (event)), { signal: stop.signal });
+    const on = (kind, what) =>
+      option.addEventListener(kind, (event) => what(/** @type {PointerEvent} */ (event)), { signal: stop.signal });
     on("pointermove", (event) => {
       const far = Math.hypot(event.clientX - start.clientX, event.clientY - start.clientY);
       if (!carried.isConnected && far < SLACK) return;
@@ -114,18 +123,27 @@ export class Palette extends EventTarget {
   #key(event) {
     const shown = [...this.list.children];
     const at = shown.indexOf(this.options[this.selected]);
-    const to = { ArrowLeft: at - 1, ArrowRight: at + 1, ArrowUp: this.#beside(at, -1), ArrowDown: this.#beside(at, 1), Home: 0, End: shown.length - 1 }[event.key];
+    const to = {
+      ArrowLeft: at - 1,
+      ArrowRight: at + 1,
+      ArrowUp: this.#beside(at, -1),
+      ArrowDown: this.#beside(at, 1),
+      Home: 0,
+      End: shown.length - 1,
+    }[event.key];
     if (to === undefined) return;
     event.preventDefault();
     event.stopPropagation();
     if (shown[to]) this.pick(this.options.indexOf(/** @type {HTMLDivElement} */ (shown[to])));
   }
 
-  /** The option above (-1) or below (1) the one at an index, as they are laid out. @param {number} at @param {number} way */
+  /** The option above (-1) or below (1) another, as they are laid out. @param {number} at @param {number} way */
   #beside(at, way) {
     const boxes = [...this.list.children].map((option) => option.getBoundingClientRect());
     const { left, top, height } = boxes[at];
-    return boxes.findIndex((box) => Math.abs(box.left - left) < 2 && Math.abs(box.top - top - way * height) < height / 2);
+    return boxes.findIndex(
+      (box) => Math.abs(box.left - left) < 2 && Math.abs(box.top - top - way * height) < height / 2,
+    );
   }
 }
 

@@ -9,6 +9,7 @@ export class Pen {
   /** @type {Stroke | null} */ #stroke = null;
   /** @type {Uint8ClampedArray} */ #before = new Uint8ClampedArray();
   /** @type {{x: number, y: number} | null} */ #from = null;
+  /** @type {Uint8ClampedArray | null} */ #unread = null; // the newest bitmap, until its parse has come
 
   /**
    * @param {import("./bank.js").Bank} bank @param {import("./history.js").History} history
@@ -18,7 +19,11 @@ export class Pen {
     const { model } = bank;
     this.bank = bank;
     this.history = history;
-    this.latest = new Latest(PATIENCE, failed);
+    this.latest = new Latest(PATIENCE, (error) => {
+      this.#settle();
+      failed(error);
+    });
+    history.addEventListener("change", () => this.busy || this.load(history.present));
     this.canvas = document.createElement("canvas");
     this.canvas.width = model.width;
     this.canvas.height = model.height;
@@ -33,19 +38,26 @@ export class Pen {
     return this.#from !== null;
   }
 
+  /** Whether the hand is down, or its last stroke not yet parsed. */
+  get busy() {
+    return this.down || this.#unread !== null;
+  }
+
   /** The bitmap of a drawing: what the pen drew, or its parts. @param {import("./drawing.js").Drawing} drawing */
   load(drawing) {
     const { width, height } = this.canvas;
-    if (drawing.ink) return this.context.putImageData(new ImageData(new Uint8ClampedArray(drawing.ink), width, height), 0, 0);
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(this.bank.thumbnail(drawing.cells), 0, 0, width, height);
+    if (drawing.ink) this.context.putImageData(new ImageData(new Uint8ClampedArray(drawing.ink), width, height), 0, 0);
   }
 
   /** @param {{x: number, y: number}} point in fractions of the canvas @param {number} pressure */
   begin(point, pressure) {
-    this.load(this.history.present);
-    this.#stroke = new Stroke(this.history);
-    this.#before = this.#pixels();
+    if (!this.busy || !this.#stroke?.alive) {
+      this.load(this.history.present);
+      this.#stroke = new Stroke(this.history);
+      this.#before = this.#pixels();
+    } // or else the stroke before goes on: two quick ones are one entry of the history
     this.#from = point;
     this.line(point, pressure);
   }
@@ -71,6 +83,7 @@ export class Pen {
   /** Cells that the stroke went over get the parts that the parser reads there; all others stay. */
   #parse() {
     const [stroke, ink, before] = [/** @type {Stroke} */ (this.#stroke), this.#pixels(), this.#before];
+    this.#unread = ink;
     this.latest.run(async (signal) => {
       const { cells } = await api.draw(this.#bytes(ink), signal);
       const hit = this.#hit(before, ink);
@@ -80,7 +93,13 @@ export class Pen {
         ink,
         seed: null,
       });
+      if (this.#unread === ink) this.#settle();
     });
+  }
+
+  #settle() {
+    this.#unread = null;
+    if (!this.down) this.load(this.history.present);
   }
 
   #pixels() {
@@ -90,7 +109,8 @@ export class Pen {
   /** As the server takes them: height, width, channels. @param {Uint8ClampedArray} rgba */
   #bytes(rgba) {
     const { channels } = this.bank.model;
-    return Uint8Array.from({ length: (rgba.length / 4) * channels }, (_, i) => rgba[4 * Math.floor(i / channels) + (i % channels)]);
+    const length = (rgba.length / 4) * channels;
+    return Uint8Array.from({ length }, (_, i) => rgba[4 * Math.floor(i / channels) + (i % channels)]);
   }
 
   /** The cells in which two bitmaps differ. @param {Uint8ClampedArray} a @param {Uint8ClampedArray} b */

@@ -6,7 +6,10 @@ const PATIENCE = 120; // milliseconds for an older picture, once a newer one is 
 
 /** Its canvas says "painted" after every picture. */
 export class Picture {
-  /** @param {HTMLCanvasElement} canvas @param {import("./api.js").Model} model @param {(error: Error) => void} failed */
+  /**
+   * @param {HTMLCanvasElement} canvas @param {import("./api.js").Model} model
+   * @param {(error: Error) => void} failed
+   */
   constructor(canvas, model, failed) {
     this.canvas = canvas;
     canvas.width = model.width;

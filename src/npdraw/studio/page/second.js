@@ -11,7 +11,7 @@ export class Second {
 
   /**
    * @param {import("./bank.js").Bank} bank
-   * @param {{open: () => void, copy: () => void, swap: () => void, begin: () => void, paint: (cell: number) => void}} on
+   * @param {Record<"open" | "copy" | "swap" | "begin", () => void> & {paint: (cell: number) => void}} on
    */
   constructor(bank, on) {
     const canvas = /** @type {HTMLCanvasElement} */ (element("second-board"));

@@ -3,7 +3,10 @@
 export class Strip {
   /** @type {WeakMap<object, HTMLElement>} */ #made = new WeakMap();
 
-  /** @param {HTMLElement} list @param {import("./history.js").History} history @param {import("./bank.js").Bank} bank */
+  /**
+   * @param {HTMLElement} list @param {import("./history.js").History} history
+   * @param {import("./bank.js").Bank} bank
+   */
   constructor(list, history, bank) {
     this.list = list;
     this.history = history;
@@ -17,7 +20,8 @@ export class Strip {
   show() {
     const { drawings, index } = this.history;
     const entries = drawings.map((drawing) => this.#entry(drawing));
-    this.list.replaceChildren(...entries);
+    if (entries.length !== this.list.children.length || entries.some((entry, i) => entry !== this.list.children[i]))
+      this.list.replaceChildren(...entries); // a jump leaves the focus where it is
     entries.forEach((entry, i) => {
       const button = /** @type {HTMLElement} */ (entry.firstChild);
       button.ariaLabel = `Drawing ${i + 1} of ${entries.length}`;

@@ -6,12 +6,12 @@ const line = /** @type {HTMLElement} */ (document.getElementById("words"));
 const ear = /** @type {HTMLElement} */ (document.getElementById("spoken"));
 /** @type {number | undefined} */ let timer;
 
-/** @param {string} text @param {"word" | "trouble"} [kind] */
-export function say(text, kind = "word") {
+/** @param {string} text @param {"word" | "trouble"} [kind] @param {boolean} [forever] */
+export function say(text, kind = "word", forever = false) {
   line.textContent = text;
   line.className = `shown ${kind}`;
   clearTimeout(timer);
-  timer = setTimeout(quiet, kind === "trouble" ? 12000 : 5000);
+  if (!forever) timer = setTimeout(quiet, kind === "trouble" ? 12000 : 5000);
 }
 
 export function quiet() {
@@ -19,11 +19,11 @@ export function quiet() {
 }
 
 /** Say what went wrong. What is no Trouble is a fault of the page: it is said, and shown to the console as well.
- * @param {Error} error */
-export function complain(error) {
+ * @param {Error} error @param {boolean} [forever] */
+export function complain(error, forever = false) {
   if (error.name === "AbortError") return;
-  if (error instanceof Trouble) return say(error.message, "trouble");
-  say("Something in this page went wrong. Save the drawing and load the page again.", "trouble");
+  if (error instanceof Trouble) return say(error.message, "trouble", forever);
+  say("Something in this page went wrong. Save the drawing and load the page again.", "trouble", forever);
   console.error(error);
 }
 
