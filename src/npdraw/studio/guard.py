@@ -37,8 +37,8 @@ def is_loopback(host: str) -> bool:
 
 
 def error(status: int, sentence: str) -> Response:
-    """The one form of errors. Not Starlette's JSON, which fails on half of a surrogate pair in a quoted key."""
-    return Response(json.dumps({"error": sentence[:LONGEST]}), status, media_type="application/json")
+    """The one form of errors: a line, in ASCII, since it may quote anything that was sent."""
+    return Response(json.dumps({"error": " ".join(sentence.split())[:LONGEST]}), status, media_type="application/json")
 
 
 class _Refused(Exception):

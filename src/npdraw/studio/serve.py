@@ -36,7 +36,7 @@ def serve(source: str, host: str, port: int, browser: bool, device: str) -> None
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         server = uvicorn.Server(
             uvicorn.Config(
-                app, log_level="warning", access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=2
+                app, log_level="error", access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=2
             )
         )
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn has stopped by then

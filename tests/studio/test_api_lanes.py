@@ -1,0 +1,244 @@
+"""Many at once, long work beside clicks, full queues, and pages that go away."""
+
+import asyncio
+import json
+import threading
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import torch
+
+from npdraw.studio import app as studio_app
+from npdraw.studio.guard import AT_ONCE, Guard
+from npdraw.studio.service import Service
+from studio_client import HOST, small, studio, visit
+
+CELLS = [-1, 2, 0, -1, 5, -1, 1, -1, 3]
+
+
+class Held:
+    """Work in the slow lane that waits until it is let go."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch):
+        self.begun: list[int] = []
+        self.go = threading.Event()
+
+        def sample(_: Service, asked: Any) -> dict[str, Any]:
+            self.begun.append(asked.seed)
+            assert self.go.wait(30)
+            return {"samples": []}
+
+        monkeypatch.setattr(Service, "sample", sample)
+
+    async def wait_begun(self, count: int) -> None:
+        await until(lambda: len(self.begun) >= count)
+
+
+async def until(true: Any) -> None:
+    async with asyncio.timeout(20):
+        while not true():
+            await asyncio.sleep(0.01)
+
+
+@pytest.fixture
+def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
+    work = Held(monkeypatch)
+    yield work
+    work.go.set()
+
+
+class Page:
+    """A page that asks over plain ASGI, and can go away."""
+
+    def __init__(self, guard: Guard, path: str, body: dict[str, Any]):
+        self.left, self.sent = asyncio.Event(), [json.dumps(body).encode()]
+        self.status: int | None = None
+        headers = [(b"host", HOST.encode()), (b"content-type", b"application/json")]
+        scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
+                 "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}  # fmt: skip
+        self.answer = asyncio.ensure_future(guard(scope, self.receive, self.send))
+
+    async def receive(self) -> dict[str, Any]:
+        if self.sent:
+            return {"type": "http.request", "body": self.sent.pop(), "more_body": False}
+        await self.left.wait()
+        return {"type": "http.disconnect"}
+
+    async def send(self, message: Any) -> None:
+        self.status = message.get("status", self.status)
+
+
+def test_a_click_does_not_wait_for_long_work(held: Held) -> None:
+    async def run(client: httpx.AsyncClient) -> None:
+        long = asyncio.ensure_future(client.post("/api/sample", json={"seed": 1}))
+        await held.wait_begun(1)
+        for verb, body in (("decode", {}), ("next", {"cell": 3})):
+            assert (await client.post(f"/api/{verb}", json={"cells": CELLS, **body})).status_code == 200
+        assert (await client.post("/api/draw", content=bytes(108))).status_code == 200
+        assert not long.done()
+        held.go.set()
+        assert (await long).status_code == 200
+
+    visit(studio(), run)
+
+
+def test_a_full_queue_says_so_and_all_that_were_in_it_are_answered(held: Held) -> None:
+    async def run(client: httpx.AsyncClient) -> None:
+        first = asyncio.ensure_future(client.post("/api/sample", json={"seed": 0}))
+        await held.wait_begun(1)
+        more = [asyncio.ensure_future(client.post("/api/sample", json={"seed": i})) for i in range(1, 14)]
+        done, _ = await asyncio.wait(more, timeout=2)
+        assert [task.result().status_code for task in done] == [503] * (13 - studio_app.SLOW)
+        assert all("busy" in task.result().json()["error"] for task in done)
+        held.go.set()
+        answers = [await task for task in (first, *more) if task not in done]
+        assert [answer.status_code for answer in answers] == [200] * (1 + studio_app.SLOW)
+        assert (await client.post("/api/sample", json={"seed": 99})).status_code == 200
+
+    visit(studio(), run)
+
+
+def test_a_page_that_goes_leaves_the_queue_and_its_work_is_never_done(held: Held) -> None:
+    guard = studio()
+
+    async def run(_: httpx.AsyncClient) -> None:
+        first = Page(guard, "/api/sample", {"seed": 0})
+        await held.wait_begun(1)
+        waiting = [Page(guard, "/api/sample", {"seed": i}) for i in range(1, 1 + studio_app.SLOW)]
+        await asyncio.sleep(0.1)
+        assert all(page.status is None for page in waiting)
+        for page in waiting[2:]:
+            page.left.set()
+        await asyncio.gather(*(page.answer for page in waiting[2:]))
+        late = Page(guard, "/api/sample", {"seed": 50})  # there is room again
+        await asyncio.sleep(0.1)
+        assert late.status is None
+        held.go.set()
+        await asyncio.gather(first.answer, late.answer, *(page.answer for page in waiting[:2]))
+        assert held.begun == [0, 1, 2, 50] and late.status == 200
+
+    visit(guard, run)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/api/sample", {"seed": 3}),
+        ("/api/complete", {"cells": CELLS, "fixed": [False, True] * 4 + [True], "particles": 16}),
+        ("/api/complete", {"cells": CELLS, "fixed": [True] + [False] * 8, "particles": 16}),
+    ],
+)
+def test_long_work_stops_at_the_next_step_when_its_page_goes(path: str, body: dict[str, Any]) -> None:
+    model, steps, go = small(), [0], threading.Event()
+    guard = studio(model)
+
+    def slow_step(*_: Any) -> None:
+        steps[0] += 1
+        if steps[0] == 3:
+            assert go.wait(20)
+
+    # after the studio's own look at whether it is wanted, so that the third step still ends
+    hook = model.prior.norm.register_forward_pre_hook(slow_step)
+
+    async def run(client: httpx.AsyncClient) -> None:
+        page = Page(guard, path, body)
+        await until(lambda: steps[0] == 3)
+        page.left.set()
+        await page.answer
+        go.set()
+        after = await client.post("/api/export", json={"cells": CELLS, "format": "json"})
+        assert after.status_code == 200  # the lane is free again
+        assert steps[0] == 3
+
+    visit(guard, run)
+    hook.remove()
+
+
+def test_a_server_that_stops_ends_the_work_under_way(held: Held) -> None:
+    before = set(threading.enumerate())
+    guard = studio()
+
+    async def run() -> float:
+        app: Any = guard.app
+        async with app.router.lifespan_context(app):
+            page = Page(guard, "/api/sample", {"seed": 0})
+            await held.wait_begun(1)
+            waiting = Page(guard, "/api/sample", {"seed": 1})
+            await asyncio.sleep(0.05)
+            page.answer.cancel()
+            waiting.answer.cancel()
+            await asyncio.gather(page.answer, waiting.answer, return_exceptions=True)
+            held.go.set()
+            begun = time.monotonic()
+        return time.monotonic() - begun
+
+    assert asyncio.run(run()) < 4 and held.begun == [0]
+    assert not {thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("studio")}
+
+
+def test_many_at_once_are_answered_or_told_to_try_again() -> None:
+    guard = studio()
+
+    async def run(client: httpx.AsyncClient) -> None:
+        alone = (await client.post("/api/decode", json={"cells": CELLS})).content
+        asked = [client.post("/api/decode", json={"cells": CELLS}) for _ in range(300)]
+        answers = await asyncio.gather(*asked)
+        good = [a for a in answers if a.status_code == 200]
+        assert len(good) >= studio_app.QUICK and all(a.content == alone for a in good)
+        assert all(a.status_code == 503 and "busy" in a.json()["error"] for a in answers if a not in good)
+        assert guard.under_way == 0
+        assert (await client.post("/api/decode", json={"cells": CELLS})).content == alone
+
+    visit(guard, run)
+
+
+def test_requests_under_way_are_bounded(held: Held) -> None:
+    guard = studio()
+
+    async def run(client: httpx.AsyncClient) -> None:
+        guard.under_way = AT_ONCE
+        assert (await client.get("/api/model")).status_code == 503
+        guard.under_way = AT_ONCE - 1
+        assert (await client.get("/api/model")).status_code == 200
+
+    visit(guard, run)
+
+
+def test_a_lane_computes_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    found: list[int] = []
+    monkeypatch.setattr(Service, "compose", lambda *_: found.append(torch.get_num_threads()) or {"cells": []})
+
+    async def run(client: httpx.AsyncClient) -> None:
+        await client.post("/api/compose", json={"a": CELLS, "b": CELLS, "places": []})
+
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        visit(studio(), run)
+    finally:
+        torch.set_num_threads(before)
+    assert found == [1]
+
+
+def test_answers_under_way_in_both_lanes_are_those_of_their_own_request() -> None:
+    """The same answers alone and all together: nothing of a visitor is kept, and threads share no state."""
+    guard, other = studio(), [0, 1, 2, 3, 4, 5, -1, -1, -1]
+    asked: list[tuple[str, dict[str, Any]]] = [
+        ("decode", {"cells": CELLS}),
+        ("decode", {"cells": other}),
+        ("next", {"cells": CELLS, "cell": 5}),
+        ("next", {"cells": other, "cell": 8}),
+        ("sample", {"seed": 1, "count": 3}),
+        ("complete", {"cells": other, "fixed": [False] * 6 + [True] * 3, "particles": 32}),
+    ]
+
+    async def run(client: httpx.AsyncClient) -> None:
+        alone = [(await client.post(f"/api/{verb}", json=body)).content for verb, body in asked]
+        for _ in range(4):
+            together = await asyncio.gather(*(client.post(f"/api/{verb}", json=body) for verb, body in asked))
+            assert [answer.content for answer in together] == alone
+
+    visit(guard, run)
