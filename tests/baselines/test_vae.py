@@ -271,7 +271,7 @@ def test_it_is_trained_once_and_again_for_other_images_likelihoods_or_ink(traini
     load(images, tmp_path / "kept", ink=True)
     load(images, tmp_path / "kept", "mixture")
     load(images, tmp_path / "kept", "mixture", 3)
-    assert len(trainings) == 5
+    assert len(trainings) == 5 == len(list((tmp_path / "kept").glob("vae-*.safetensors")))
 
 
 def test_a_damaged_file_is_made_again(trainings: list[int], tmp_path: Path) -> None:

@@ -193,7 +193,8 @@ def test_adherence_by_hand() -> None:
 
 
 def test_the_rows_are_what_they_say(tmp_path: Path) -> None:
-    model, data = tiny.untrained(contrast=10_000), ImageSet("strokes", tiny.strokes(150), tiny.strokes(80, seed=1))
+    model = tiny.untrained({"data": {"height": 24, "width": 24, "canvas": 24}}, contrast=10_000)
+    data = ImageSet("strokes", tiny.strokes(150, side=24), tiny.strokes(80, side=24, seed=1))
     request = Request(("editing",), count=70, images=40, seed=5)
     e = Evaluation(model, data, request, Projection, tmp_path)
     scores = {s.key: s for s in e.run()[0]}
