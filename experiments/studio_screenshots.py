@@ -69,11 +69,11 @@ def pen(page: Page) -> None:
 
 def region(page: Page) -> None:
     """The lower half of one sample in another."""
-    page.locator("#gallery button").nth(11).click()
+    page.locator("#gallery button").nth(3).click()
     page.keyboard.press("r")
     page.locator("#second-copy").click()
-    page.locator("#gallery button").nth(2).click()
-    for row in (0.62, 0.8, 0.95):
+    page.locator("#gallery button").nth(5).click()
+    for row in (0.55, 0.75, 0.95):
         stroke(page, (0.05, row), (0.95, row))
 
 
