@@ -117,7 +117,7 @@ def test_a_decoder_that_shows_the_canvas_is_local(side: int, canvas: int) -> Non
     found = locality(decoding(model, lambda x: F.interpolate(x, scale_factor=side / canvas)), parses(model), 0)
     assert set(found) == {"all", "replaced", "erased", "added", "best"}
     assert all(x.mean == pytest.approx(1.0) and x.error == pytest.approx(0.0, abs=1e-9) for x in found.values())
-    assert sum(found[kind].count for kind in editing.KINDS) == found["all"].count > 50
+    assert sum(found[kind].edits for kind in editing.KINDS) == found["all"].edits > 50
     assert 0 < found["all"].area < 1
 
 
@@ -133,7 +133,7 @@ def test_a_decoder_that_spreads_evenly_has_the_share_of_the_area(side: int, canv
         chosen = areas[(kind == i) & (change >= 1 / 255)]
         assert found[name].mean == pytest.approx(float(chosen.mean())) == pytest.approx(found[name].area)
         assert found[name].error == pytest.approx(float(chosen.std()) / math.sqrt(len(chosen)))
-        assert found[name].count == len(chosen) > 10
+        assert found[name].edits == len(chosen) > 10
     assert found["best"].mean == pytest.approx(float(neighbourhoods(model.grid, (side, side)).mean((1, 2)).max()))
 
 
@@ -148,7 +148,7 @@ def test_a_change_without_a_place_has_its_best_neighbourhood() -> None:
     together = best_locality(before, after, grid)
     values = torch.tensor([1.0, 0.75, 9 / 25])
     assert (together.mean, together.error) == pytest.approx((float(values.mean()), float(values.std()) / math.sqrt(3)))
-    assert together.count == 3 and math.isnan(shares[0].error)
+    assert together.edits == 3 and math.isnan(shares[0].error)
 
 
 def test_what_no_png_shows_is_no_edit() -> None:
@@ -158,9 +158,9 @@ def test_what_no_png_shows_is_no_edit() -> None:
     after[1] += 0.9 / 255  # everywhere, but nowhere seen
     after[2, 0, 0, 0], after[2, 0, 19, 19] = 0.3, 0.2
     found = best_locality(before, after, grid)
-    assert (found.count, found.mean) == (2, pytest.approx((1 + 0.6) / 2))
+    assert (found.edits, found.mean) == (2, pytest.approx((1 + 0.6) / 2))
     nothing = best_locality(before, before, grid)
-    assert nothing.count == 0 and math.isnan(nothing.mean)
+    assert nothing.edits == 0 and math.isnan(nothing.mean)
 
 
 # --- adherence ---
@@ -204,7 +204,7 @@ def test_the_rows_are_what_they_say(tmp_path: Path) -> None:
     for name, x in found.items():
         row = scores["locality" if name == "all" else f"locality_{name}"]
         assert (row.value, row.error) == (pytest.approx(x.mean), pytest.approx(x.error))
-        assert f"{x.area:.0%} of the area; {x.count} edits" in row.note
+        assert f"{x.area:.0%} of the area; {x.edits} edits" in row.note
     latent = e.vae.encode(pixels)
     before = e.vae.decode(latent)
     one, whole = e.vae.decode(edit_latent(latent, 5)), e.vae.sample(40, 5)

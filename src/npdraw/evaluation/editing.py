@@ -36,7 +36,7 @@ class Locality(NamedTuple):
     mean: float
     error: float  # standard error of the mean
     area: float  # mean share of the image that these neighbourhoods have
-    count: int  # edits that are seen
+    edits: int  # that are seen
 
 
 class Adherence(NamedTuple):

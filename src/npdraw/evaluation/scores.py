@@ -331,7 +331,7 @@ class Evaluation:
         }
         for name, label in labels.items():
             x = found[name]
-            note = f"share of the change, within {x.area:.0%} of the area; {x.count:,} edits, ± of their mean"
+            note = f"share of the change, within {x.area:.0%} of the area; {x.edits:,} edits, ± of their mean"
             key = "locality" if name == "all" else f"locality_{name}"
             yield Score(key, label, x.mean, None if math.isnan(x.error) else x.error, None, note)
         images, scale, unit = self._likely
