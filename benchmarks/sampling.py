@@ -28,12 +28,11 @@ def uncached(prior: Prior, seeds: Tensor) -> Drawing:
     """Sample by running the whole prefix at every step."""
     parts, b = prior.bank.parts, len(seeds)
     noise = uniform(seeds, 3 * prior.steps).reshape(b, prior.steps, 3)
-    free = torch.zeros(b, prior.places, dtype=torch.bool, device=seeds.device)
     drawing = Drawing(*torch.zeros(3, b, 0, dtype=torch.int64, device=seeds.device))
     for t in range(prior.steps):
         masks = place_masks(drawing, prior.places).to(parts.dtype)
         choices = prior(cell_canvases(drawing, parts, prior.places), masks)
-        step = prior._pick(Choices(*(x[:, -1] for x in choices)), free, noise[:, t], 1.0, None, None)
+        step = prior._pick(Choices(*(x[:, -1] for x in choices)), noise[:, t], 1.0, None, None)
         drawing = Drawing(*(torch.cat(x, 1) for x in zip(drawing.tensors(), step.tensors(), strict=True)))
     return drawing
 

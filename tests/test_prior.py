@@ -217,7 +217,7 @@ def uncached(prior: Prior, seeds: list[int], temperature: float = 1.0, **options
         masks = place_masks(drawing, prior.places)
         choices = prior(cell_canvases(drawing, prior.bank.parts, prior.places), masks.float())
         newest = Choices(*(x[:, -1] for x in choices))
-        step = prior._pick(newest, masks.any(1), noise[:, i], temperature, narrowing["top_k"], narrowing["top_p"])
+        step = prior._pick(newest, noise[:, i], temperature, narrowing["top_k"], narrowing["top_p"])
         drawing = Drawing(*(torch.cat(pair, 1) for pair in zip(drawing.tensors(), step.tensors(), strict=True)))
     return drawing
 

@@ -291,16 +291,11 @@ class Prior(nn.Module):
             if prefix is not None and t < prefix.steps:
                 stepper.take(Drawing(*(v[:, t : t + 1] for v in prefix.tensors())))
             else:
-                choices = stepper.choices()
-                stepper.take(self._pick(choices, stepper.used, noise[:, t], temperature, top_k, top_p))
+                stepper.take(self._pick(stepper.choices(), noise[:, t], temperature, top_k, top_p))
         return stepper.drawing
 
-    def _pick(
-        self, choices: Choices, used: Tensor, u: Tensor, temperature: float, top_k: int | None, top_p: float | None
-    ) -> Drawing:
+    def _pick(self, choices: Choices, u: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Drawing:
         """Choose one step from logits (B,M), (B,L), (B,) by uniforms (B,3): a drawing of one step."""
-        if self.no_repeat:
-            choices = choices.forbid(used)
         whether = torch.stack([torch.zeros_like(choices.whether), choices.whether], dim=-1)  # (B,2)
         picked = [
             choose(narrow(logits, temperature, k, p), u[:, i])[:, None]
