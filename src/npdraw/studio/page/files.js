@@ -68,6 +68,7 @@ export class Files {
     const { height, width } = this.bank.model;
     const dialog = this.#dialog;
     const form = /** @type {HTMLFormElement} */ (dialog.querySelector("form"));
+    const where = /** @type {RadioNodeList} */ (form.elements.namedItem("target"));
     const size = await createImageBitmap(file).catch(() => null); // a format that only the server knows
     const other = size && (size.width !== width || size.height !== height);
     element("reading-size").textContent = other
@@ -76,14 +77,14 @@ export class Files {
     /** @type {HTMLImageElement} */ (element("reading-image")).src = `data:image/png;base64,${read.image}`;
     for (const way of /** @type {const} */ (["parse", "posterior"]))
       this.bank.render(read[way], /** @type {HTMLCanvasElement} */ (element(`reading-${way}`)));
-    form.target.value = target;
+    where.value = target;
     dialog.returnValue = "";
     dialog.showModal();
     dialog.addEventListener(
       "close",
       () => {
         const way = /** @type {"parse" | "posterior" | ""} */ (dialog.returnValue);
-        if (way) this.on.opened(read[way], form.target.value, null);
+        if (way) this.on.opened(read[way], /** @type {Target} */ (where.value), null);
       },
       { once: true },
     );
