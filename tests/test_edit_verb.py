@@ -214,3 +214,23 @@ def test_the_page_runs_as_it_stands() -> None:
     page = (Path(__file__).parents[1] / "docs/editing.md").read_text(encoding="utf-8")
     for snippet in re.findall(r"```python\n(.*?)```", page, flags=re.S):
         exec(compile(snippet, "docs/editing.md", "exec"), {})
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_png_that_carries_its_drawing_is_taken_as_that_drawing(
+    own: bool, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Where it is of these weights; of others it is a picture like any other."""
+    model = store.load_model("grey")
+    cells = model.grid.cells
+    what, where = torch.arange(cells)[None] % 6, torch.arange(cells)[None]
+    drawing = Drawing(what, where, torch.ones(1, cells, dtype=torch.bool))
+    weights = store.weights_hash("grey")[:16] if own else "0" * 16
+    with Image.open("grey-a.png") as image:
+        image.save("grey-a.png", pnginfo=show.inscribed(drawing, "grey", weights, None))
+    assert edit("grey", "0,0,7,5", "out") == 0
+    assert ("A carries its drawing" in capsys.readouterr().out) == own
+    composed = cells_of(store.load_drawing("out/drawing.json"))
+    places = editing.region(model.grid, (0, 0, 7, 5), model.decoder.size)
+    kept = {p: w for p, w in cells_of(drawing).items() if p not in places}
+    assert ({p: w for p, w in composed.items() if p in kept} == kept) == own

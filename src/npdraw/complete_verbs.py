@@ -27,8 +27,9 @@ MOST = 1000  # completions
 class Complete:
     """Keep some places of a drawing and let the prior draw the rest, several times over.
 
-    A picture is parsed into a drawing first. Where the kept places come first (the upper rows), the prior goes on from
-    them; otherwise many particles are drawn, and those that suit the kept places are preferred.
+    A picture is parsed into a drawing first, unless it is a PNG that the studio saved, which has its own in it. Where
+    the kept places come first (the upper rows), the prior goes on from them; otherwise many particles are drawn, and
+    those that suit the kept places are preferred.
 
     Example: npdraw complete digits seven.png --keep 0-17 --out completed
     """
@@ -76,7 +77,7 @@ class Complete:
             places = parse_places(self.keep or "", grid.cells)
         if len(places) == grid.cells:
             raise InputError("all places are kept: there is nothing to complete")
-        kept, image = _read(model, self.what)
+        kept, image = _read(model, self.model, self.what)
         fixed = torch.zeros(grid.cells, dtype=torch.bool)
         fixed[places] = True
         found = complete(model.prior, kept, fixed, self.count, self.seed, self.particles, self.temperature)
@@ -112,7 +113,7 @@ def parse_places(text: str, cells: int) -> list[int]:
     return sorted(found)
 
 
-def _read(model: "NPDraw", source: str) -> tuple["Drawing", "Tensor"]:
+def _read(model: "NPDraw", name: str, source: str) -> tuple["Drawing", "Tensor"]:
     """One drawing with a step for each place, and the image that it is of: (1,C,H,W)"""
     from npdraw import editing, inputs, store
     from npdraw.canvas import to_unit
@@ -127,7 +128,8 @@ def _read(model: "NPDraw", source: str) -> tuple["Drawing", "Tensor"]:
     if len(pixels) != 1:
         raise InputError(f"{source} holds {len(pixels):,} images; give one picture")
     image = to_unit(pixels.to(model.device))
-    return model.parse(image), image
+    own = inputs.drawn_in(model, name, source)
+    return (model.parse(image) if own is None else own), image
 
 
 def _picture(

@@ -16,7 +16,8 @@ WIDTH = 140  # of one image in edit.png, about, in pixels
 class Edit:
     """Put a region of one image's canvas on another's and decode what comes of it.
 
-    Both images become drawings. In the cells of the region B's parts replace A's, and where B has none A's are erased.
+    Both images become drawings; a PNG that the studio saved has its own in it. In the cells of the region B's parts
+    replace A's, and where B has none A's are erased.
 
     Example: npdraw edit digits a.png b.png --region 0,0,28,14 --out edited
     """
@@ -63,6 +64,8 @@ class Edit:
         else:  # each as if it were alone
             images = torch.cat([inputs.as_seen(model, pixels) for pixels in found])
             drawing = editing.tidy(model.encode(images), model.bank.parts, model.grid)
+        both = [inputs.drawn_in(model, self.model, source) for source in (self.a, self.b)]
+        drawing = Drawing.cat([own or drawing[i] for i, own in enumerate(both)])
         composed = editing.compose(drawing[0], drawing[1], places)
         decoded = model.decode(composed)
         canvases = model.render(Drawing.cat([drawing, composed]))
@@ -78,5 +81,8 @@ class Edit:
         show.save_picture(show.grid(tiles, len(labels), scale=1, gap=4, labels=labels), sheet)
         store.save_drawing(composed, written)
         show.save_picture(Image.fromarray(show.to_uint8(shown[-1:])[0]), picture)
+        for name, own in zip("AB", both):
+            if own is not None:
+                say(f"{name} carries its drawing, which is taken as it is")
         say(f"{len(places)} of {model.grid.cells} cells are B's")
         say_written(*files)

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from npdraw import derive, store
+from npdraw import derive, editing, show, store
 from npdraw.canvas import Grid, Stack, to_unit
 from npdraw.config import BankConfig, Config, DataConfig, Reading
 from npdraw.data import PUBLIC, ImageSet, Subset, binarise, data_folder, is_images, is_pictures, load
@@ -95,6 +95,16 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
         wanted = describe(c.data.channels, *model.decoder.size)
         raise InputError(f"{source} holds images of {describe(*images.shape[1:])}, but the model is for {wanted}")
     return images.expand(-1, c.data.channels, -1, -1)
+
+
+def drawn_in(model: NPDraw, name: str, source: str) -> Drawing | None:
+    """The drawing that a PNG carries (the studio exports such), tidy, where it was made with the weights of this model,
+    which goes by `name`."""
+    path = Path(source).expanduser()
+    found = show.inscription(path.read_bytes()) if path.suffix.lower() == ".png" and path.is_file() else None
+    if found is None or found.weights != store.weights_hash(name)[:16]:
+        return None
+    return editing.tidy(found.drawing.to(model.device), model.bank.parts, model.grid)
 
 
 def as_seen(model: NPDraw, pixels: Tensor) -> Tensor:

@@ -236,12 +236,6 @@ def inscription(data: bytes) -> Inscription | None:
     return None
 
 
-def drawing_in(path: Path | str) -> Drawing | None:
-    """The drawing that a PNG was exported with, if `path` is such a file."""
-    found = inscription(Path(path).read_bytes())
-    return found and found.drawing
-
-
 def png_data_uri(image: Image.Image) -> str:
     """The picture as the `src` of an HTML image, for what notebooks show of our objects."""
     buffer = io.BytesIO()
