@@ -3,6 +3,7 @@
 import base64
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -192,7 +193,7 @@ def test_a_picture_of_the_right_size_is_read_as_the_library_reads_it(inverted: b
     assert found["posterior"] == torch.where(drawn.whether, drawn.what, -1)[0].tolist()
 
 
-def test_an_exported_png_has_its_drawing_for_the_same_model_alone(tmp_path: Any) -> None:
+def test_an_exported_png_has_its_drawing_for_the_same_model_alone(tmp_path: Path) -> None:
     model = small()
     asked = {"cells": CELLS, "format": "png", "seed": 12, "scale": 5}
     response = ask(studio(model), "POST", "/api/export", json=asked)
@@ -207,6 +208,13 @@ def test_an_exported_png_has_its_drawing_for_the_same_model_alone(tmp_path: Any)
     foreign = show.inscribed(drawing_of(CELLS), "small", "f" * 16, 12)
     Image.new("L", (12, 9)).save(path, "PNG", pnginfo=foreign)
     assert good(ask(studio(model), "POST", "/api/read", content=path.read_bytes()))["drawing"] is None
+
+
+def test_other_files_have_no_drawing_in_them(tmp_path: Path) -> None:
+    for name, kind in (("a.png", "PNG"), ("a.jpg", "JPEG"), ("a.gif", "GIF")):
+        Image.new("L", (12, 9)).save(tmp_path / name, kind)
+        assert show.inscription((tmp_path / name).read_bytes()) is None
+    assert show.inscription(b"no picture") is None
 
 
 @pytest.mark.parametrize(("kind", "start"), [("gif", b"GIF89a"), ("mp4", b"ftyp"), ("json", b"{")])

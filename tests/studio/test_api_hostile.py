@@ -149,17 +149,17 @@ def test_raw_pixels_must_be_a_picture_of_the_models(model: Any, size: int) -> No
 def test_too_large_a_body_is_refused_by_its_stated_length_and_while_it_comes(model: Any, path: str, limit: int) -> None:
     taken = 0
 
-    async def endless() -> Any:
+    async def long() -> Any:
         nonlocal taken
-        while True:
+        while taken < 3 * limit:
             taken += 2**16
             yield bytes(2**16)
 
-    refused(ask(studio(model), "POST", path, content=endless()), 413, f"{limit:,}")
+    refused(ask(studio(model), "POST", path, content=long()), 413, f"{limit:,}")
     assert limit < taken <= limit + 2**17
     stated = {"content-length": str(limit + 1), **JSON}
     taken = 0
-    refused(ask(studio(model), "POST", path, content=endless(), headers=stated), 413)
+    refused(ask(studio(model), "POST", path, content=long(), headers=stated), 413)
     assert taken <= 2**16  # nothing of it was read; the client makes one piece ahead
     for length in ("9" * 4000, "-1", "1e3", "٣"):
         response = ask(studio(model), "POST", path, content=b"", headers={"content-length": length.encode()})
