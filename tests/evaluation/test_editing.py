@@ -217,6 +217,14 @@ def test_the_rows_are_what_they_say(tmp_path: Path) -> None:
     assert scores["nll_vae"].value > 0 and "nats an image" in scores["nll_vae"].note
 
 
+def test_kinds_of_which_no_edit_is_seen_have_no_row(tmp_path: Path) -> None:
+    model = tiny.untrained(contrast=10_000)
+    data = ImageSet("strokes", tiny.strokes(150), tiny.strokes(80, seed=1))
+    e = Evaluation(model, data, Request(("editing",), count=70, images=1), Projection, tmp_path)
+    rows = [s for s in e.run()[0] if s.key.startswith("locality_") and s.key.split("_")[1] in editing.KINDS]
+    assert len(rows) == 1 and math.isfinite(rows[0].value) and "; 1 edit," in rows[0].note
+
+
 def test_a_vae_learns_from_what_the_model_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not from the images that the run held out, which edits are measured on where a set has no test images."""
     given = []

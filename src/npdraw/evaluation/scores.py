@@ -36,6 +36,7 @@ from npdraw.model import NPDraw
 from npdraw.noise import wide
 from npdraw.parsing import psnr
 from npdraw.progress import Progress
+from npdraw.words import many
 
 IN_GRID = 64  # samples in the grid
 LOOKED_FOR, NEAREST = 1_000, 3  # samples whose nearest training images are looked for, and how many of each
@@ -310,7 +311,8 @@ class Evaluation:
 
     @cached_property
     def vae(self) -> VAE:
-        """A plain VAE of the images that the model learned from, with its likelihood."""
+        """A plain VAE with the model's likelihood, of the images that the model learned from; against another set than
+        the model's, of that set's training images."""
         c = self.model.config
         settings = c.decoder.likelihood, c.decoder.mixtures, c.data.ink
         return load_vae(self._training, *settings, self.folder, self.device, self.progress)
@@ -331,7 +333,9 @@ class Evaluation:
         }
         for name, label in labels.items():
             x = found[name]
-            note = f"share of the change, within {x.area:.0%} of the area; {x.edits:,} edits, ± of their mean"
+            if not x.edits:  # of few images: a share of nothing is no figure
+                continue
+            note = f"share of the change, within {x.area:.0%} of the area; {many(x.edits, 'edit')}, ± of their mean"
             key = "locality" if name == "all" else f"locality_{name}"
             yield Score(key, label, x.mean, None if math.isnan(x.error) else x.error, None, note)
         images, scale, unit = self._likely
