@@ -141,6 +141,26 @@ def test_a_place_used_twice_is_impossible_under_no_repeat() -> None:
     assert prior.log_prob(skipped).isfinite().all()
 
 
+@pytest.mark.parametrize("stem", ["paper", "cells"])
+@pytest.mark.parametrize(
+    ("height", "width", "k", "c"), [(5, 7, 3, 1), (6, 6, 3, 3), (7, 3, 2, 1), (4, 4, 4, 1), (2, 5, 1, 3)]
+)
+def test_the_stem_is_its_layers_one_after_the_other(stem: str, height: int, width: int, k: int, c: int) -> None:
+    """Unfolded, with the layers' own convolutions: at borders, on odd sides, on one cell alone."""
+    prior = tiny(height, width, k, c=c, stem=stem).double()
+    layers, grid = prior.stem, prior.grid
+    cells = torch.rand(4, grid.cells, c * k * k, dtype=torch.float64)
+    masks = torch.rand(4, grid.cells) < 0.5
+    if stem == "cells":
+        x = layers.first(torch.cat([cells, masks[..., None]], -1))  # (N,L,channels)
+        x = x.mT.unflatten(2, (grid.rows, grid.columns))
+    else:
+        place = masks.double()[..., None].expand(-1, -1, k * k)
+        x = layers.first(torch.cat([grid.join(cells, crop=False), grid.join(place, crop=False)], dim=1))
+    want = layers.out(layers.second(x.relu()).flatten(1))
+    assert torch.allclose(layers(cells, masks, layers.fold()), want, rtol=0, atol=1e-12)
+
+
 # --- causality -------------------------------------------------------------------------------
 
 
