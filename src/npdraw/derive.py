@@ -178,13 +178,15 @@ def base(
 ) -> Config:
     """The config that a target stands for, before overrides; where it is images, of how they are read and split.
 
-    With `init` it is adapted to that model, unless it is a run's that started from it: that one is whole.
+    With `init`, here or in a YAML file, it is adapted to that model, unless it is a run's that started from it: that
+    one is whole, and has the hash of the weights.
     """
     images.cache_clear()  # another command may find other files
     file, path, presets = _config_file(target), Path(target).expanduser(), store.presets()
     if file is not None:
         config = store.read_config(file)
-        return adopt(config, init) if init and config.init != init else config
+        whole = config.init_digest and init in ("", config.init)
+        return config if whole or not (init or config.init) else adopt(config, init or config.init)
     if not path.exists() and not target.startswith("hf:"):
         raise InputError(
             f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, or images: a folder, .zip, "

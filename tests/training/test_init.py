@@ -108,6 +108,19 @@ def test_the_start_is_kept_where_no_epoch_is_better(start: Path, tmp_path: Path)
     assert not tiny.differing(model.prior.state_dict(), store.load_model(start).prior.state_dict())
 
 
+@pytest.mark.parametrize("given", [[], ["--init"]], ids=["in the file alone", "in the command too"])
+def test_a_yaml_file_can_name_the_model(start: Path, tmp_path: Path, given: list[str]) -> None:
+    """Sizes that the file leaves out are the model's, not defaults that its weights do not fit."""
+    images, file = pictures(tmp_path / "images", 12, 12), tmp_path / "mine.yaml"
+    file.write_text(f"init: {start}\ndata: {{source: {images}, validation: 3}}\nprior_stage: {{epochs: 1}}\n")
+    more = [*given, str(start)] if given else []
+    quick = ["--model-stage.epochs", "1", "--device", "cpu", "--quiet", "--out", str(tmp_path / "run")]
+    assert main(["train", str(file), *more, *quick]) == 0
+    kept = store.read_config(tmp_path / "run" / "config.yaml")
+    assert fixed(kept) == fixed(store.model_config(start)) and kept.prior_stage.epochs == 1
+    assert main(["train", str(tmp_path / "run"), "--device", "cpu", "--quiet"]) == 0  # its own config is whole
+
+
 # --- going on ---
 
 

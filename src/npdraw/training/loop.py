@@ -223,5 +223,6 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
                 save(step)
             progress.step(text)
             if asked() and step < total:
-                raise KeyboardInterrupt(f"stopped at step {step:,} of stage {stage.name}; the same command goes on")
+                goes_on = "; the same command goes on" if run.writes else ""
+                raise KeyboardInterrupt(f"stopped at step {step:,} of stage {stage.name}{goes_on}")
     average.swap()
