@@ -20,7 +20,9 @@ torch.set_num_threads(1)
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
+    """As if a program had been started so; a worker of the tests is none that has a file."""
     monkeypatch.setattr(sys, "argv", list(words))
+    monkeypatch.setitem(sys.modules, "__main__", SimpleNamespace(__file__=words[0]))
 
 
 @pytest.fixture
