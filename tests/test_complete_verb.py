@@ -222,3 +222,17 @@ def test_wrong_input_is_one_sentence_and_leaves_nothing(
     assert error.count("\n") == 1 and hint in error, error
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
     assert not Path("new").exists()
+
+
+@pytest.mark.parametrize("parts", [6, 7], ids=["the model's", "with a part that the model has not"])
+@pytest.mark.usefixtures("home")
+def test_a_png_that_carries_its_drawing_says_so(parts: int, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its pixels may have been changed since; a drawing that cannot be the model's is no reason to refuse a picture."""
+    what, where = torch.full((1, CELLS), parts - 1), torch.arange(CELLS)[None]
+    drawing = Drawing(what, where, torch.ones(1, CELLS, dtype=torch.bool))
+    with Image.open("grey.png") as image:
+        image.save("grey.png", pnginfo=show.inscribed(drawing, "grey", store.weights_hash("grey")[:16], None))
+    assert run("grey grey.png --keep 0-3 --count 1 --out out") == 0
+    kept = drawing if parts == 6 else parsed("grey")[1]
+    assert ("grey.png carries its drawing" in capsys.readouterr().out) == (parts == 6)
+    assert store.load_drawing("out/drawings.json").first(4) == kept.first(4)

@@ -128,8 +128,10 @@ def _read(model: "NPDraw", name: str, source: str) -> tuple["Drawing", "Tensor"]
     if len(pixels) != 1:
         raise InputError(f"{source} holds {len(pixels):,} images; give one picture")
     image = to_unit(pixels.to(model.device))
-    own = inputs.drawn_in(model, name, source)
-    return (model.parse(image) if own is None else own), image
+    if (own := inputs.drawn_in(model, name, source)) is None:
+        return model.parse(image), image
+    say(f"{source} carries its drawing, which is taken as it is")
+    return own, image
 
 
 def _picture(

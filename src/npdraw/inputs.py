@@ -104,7 +104,10 @@ def drawn_in(model: NPDraw, name: str, source: str) -> Drawing | None:
     found = show.inscription(path.read_bytes()) if path.suffix.lower() == ".png" and path.is_file() else None
     if found is None or found.weights != store.weights_hash(name)[:16]:
         return None
-    return editing.tidy(found.drawing.to(model.device), model.bank.parts, model.grid)
+    try:
+        return editing.tidy(found.drawing.to(model.device), model.bank.parts, model.grid)
+    except InputError:  # written by hand: not a drawing of this model after all, but still a picture
+        return None
 
 
 def as_seen(model: NPDraw, pixels: Tensor) -> Tensor:
