@@ -78,6 +78,7 @@ WRONG: list[tuple[str, Any, str]] = [
     ("next", {"cells": CELLS}, "cell: "),
     ("sample", {"seed": -1}, "seed: "),
     ("sample", {"seed": 2**53}, "seed: "),
+    ("complete", {"cells": CELLS, "fixed": [True] * 9, "temperature": 0}, "temperature: "),
     ("sample", {"seed": 10**4000}, "seed: "),
     ("sample", {"seed": 2**53 - 1, "count": 2}, "the last seed"),
     ("sample", {"seed": 1e3}, "seed: "),

@@ -57,7 +57,7 @@ class Completing(Request):
     fixed: Annotated[list[bool], FailFast()]
     count: Annotated[int, Field(ge=1, le=ENDINGS)] = 4
     seed: Seed = 0
-    temperature: Temperature = 1.0
+    temperature: Annotated[float, Field(gt=0, le=HOTTEST, description="Below 1 likelier choices")] = 1.0
     particles: Annotated[int, Field(ge=1, le=PARTICLES)] = 256
 
 
@@ -150,7 +150,10 @@ class Ending(BaseModel):
 
 class Endings(BaseModel):
     endings: list[Ending]
-    effective: Annotated[float, Field(description="How many particles still differ in weight: the effective number")]
+    effective: Annotated[
+        float,
+        Field(description="How many particles, of those at the start, the weights amount to: few make poor endings"),
+    ]
 
 
 class Cut(BaseModel):

@@ -30,6 +30,7 @@ from npdraw.model import NPDraw
 from npdraw.studio import bodies
 from npdraw.studio.lanes import still_wanted
 
+LONGEST_SIDE = 1024  # pixels of a film: its frames are in memory together
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 
 
@@ -145,11 +146,15 @@ class Service:
             asked.particles,
             asked.temperature,
         )
-        endings = []
-        for cells, log_prob in zip(self.cells(found.drawings), found.log_prob.tolist()):
+        endings: dict[tuple[int, ...], bodies.Ending] = {}
+        for drawn in self.cells(found.drawings):
             still_wanted()
-            endings.append(bodies.Ending(cells=cells, image=_base64(self.decode(cells)), log_prob=log_prob))
-        return bodies.Endings(endings=endings, effective=found.effective)
+            # the prior may leave raster order and draw in a fixed cell too, which stays as it is; two may be equal then
+            cells = [old if stays else new for old, new, stays in zip(asked.cells, drawn, asked.fixed)]
+            log_prob = float(self.model.prior.log_prob(self.drawing(cells).to(self.model.device)))
+            ending = bodies.Ending(cells=cells, image=_base64(self.decode(cells)), log_prob=log_prob)
+            endings[tuple(cells)] = ending
+        return bodies.Endings(endings=list(endings.values()), effective=found.effective)
 
     def read(self, data: bytes) -> bodies.ReadImage:
         """A picture file as the model sees it, its parse and the posterior's drawing, and what npdraw wrote into it."""
@@ -175,6 +180,9 @@ class Service:
             buffer = io.BytesIO()
             self.decode(asked.cells, asked.scale or 1).save(buffer, "PNG", optimize=True, pnginfo=inscribed)
             return buffer.getvalue()
+        side = max(self.model.decoder.size)
+        if (asked.scale or 1) * side > LONGEST_SIDE:
+            raise InputError(f"a film may be {LONGEST_SIDE} pixels a side; scale may be {LONGEST_SIDE // side} at most")
         on_device = drawing.to(self.model.device)
         canvases, masks = render_steps(on_device, self.model.bank.parts, self.model.grid)
         image, empty = self.model.as_given(self._decoded(drawing)), float(self.model.config.data.inverted)
