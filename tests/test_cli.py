@@ -565,3 +565,12 @@ def test_a_reader_that_goes_away_is_no_traceback() -> None:
     command = f"{sys.executable} -c 'import sys; from npdraw.cli import main; sys.exit(main([\"info\"]))' | true"
     result = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert "Traceback" not in result.stderr
+
+
+def test_what_is_missing_is_named_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["edit", "digits", "a.png", "b.png", "--out", "x"]) == 2
+    assert capsys.readouterr().err == "npdraw: npdraw edit needs --region; see npdraw edit --help\n"
+    assert main(["sample", "digits"]) == 2
+    assert capsys.readouterr().err == "npdraw: npdraw sample needs --out; see npdraw sample --help\n"
+    assert main(["sample"]) == 2
+    assert capsys.readouterr().err == "npdraw: npdraw sample needs MODEL and --out; see npdraw sample --help\n"

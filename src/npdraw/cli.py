@@ -126,7 +126,8 @@ def _read(name: str, words: list[str]) -> Verb:
     elif sentence.startswith("Missing"):
         needed = [f.name for f in dataclasses.fields(verb) if f.default is f.default_factory and f.name != "config"]
         written = [f"--{n}" if f"--{n}" in options else _metavar(verb, n) for n in needed]
-        sentence = f"npdraw {name} needs {' and '.join(written)}"
+        lacking = [w for w in written if re.search(rf"(: |\(required\) ){re.escape(w)} ", sentence)]
+        sentence = f"npdraw {name} needs {' and '.join(lacking or written)}"
     raise InputError(f"{sentence}; see npdraw {name} --help")
 
 

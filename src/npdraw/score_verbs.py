@@ -97,7 +97,7 @@ class Evaluate:
         title = f"{self.subject}: {many(count, 'sample')}{drawn} against {against}"
         if not about["whole_protocol"]:
             notes.append(
-                f"This is not the whole protocol {self.protocol}: there are fewer samples, or images were cut."
+                f"This is not the whole of the protocol `{self.protocol}`: there are fewer samples, or images were cut."
             )
         written = report.write(self.out, title, scores, notes, about, pictures)
         say("\n".join([title, report.table(scores), *notes]))

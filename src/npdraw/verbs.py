@@ -327,9 +327,9 @@ class Info:
         if self.model is not None:
             model = store.load_model(self.model)
             say(f"{self.model}: T = {model.grid.cells} steps, bank: {model.bank.extra_repr()}")
-            say(f"parameters: {parameters(model)}")
-            if made := store.provenance(self.model):
-                say(_yaml({"made by": made}))
+            say(parameters(model))
+            made = store.provenance(self.model)
+            say(_yaml({"made by": made}) if made else "made by: these weights are older than such a record")
             say(_yaml(to_dict(model.config)))
             return
         device = inputs.pick_device("auto")
