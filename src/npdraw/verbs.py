@@ -329,7 +329,7 @@ class Info:
             say(f"{self.model}: T = {model.grid.cells} steps, bank: {model.bank.extra_repr()}")
             say(parameters(model))
             made = store.provenance(self.model)
-            say(_yaml({"made by": made}) if made else "made by: these weights are older than such a record")
+            say(_yaml({"made by": made}) if made else "made by: not recorded")
             say(_yaml(to_dict(model.config)))
             return
         device = inputs.pick_device("auto")

@@ -286,6 +286,47 @@ def test_the_model_finishes_and_an_ending_is_taken(studio: Studio) -> None:
     assert studio.page.locator(".ghost").count() == 0
 
 
+def kept(studio: Studio) -> list[int]:
+    """The cells that Finish keeps."""
+    studio.page.keyboard.press("Escape")
+    with studio.page.expect_request("**/api/complete") as asked:
+        studio.page.locator("#finish").click()
+    return [cell for cell, stays in enumerate(json.loads(asked.value.post_data)["fixed"]) if stays]
+
+
+def test_what_the_model_added_is_not_the_persons(studio: Studio) -> None:
+    studio.drag(part_of(studio, 30), studio.cell(14))
+    studio.drag(part_of(studio, 12), studio.cell(20))
+    studio.tool("erase")
+    studio.page.mouse.click(*studio.cell(20))  # an erased cell is empty like any other
+    studio.until(lambda cells: cells[14] == 30 and cells[20] == -1)
+    assert kept(studio) == [14]
+    studio.page.wait_for_selector(".ghost", timeout=60000)
+    ending = {"cells": [7] * 14 + [30] + [7] * 21, "image": base64.b64encode(png(bar())["buffer"]).decode()}
+    studio.page.route("**/api/complete", lambda route: route.fulfill(json={"endings": [ending], "effective": 1}))
+    studio.page.locator("#finish").click()
+    studio.page.locator(".ghost").first.click()  # it draws in the erased cell too
+    studio.until(lambda cells: cells == ending["cells"])
+    assert kept(studio) == [14]
+
+
+def test_a_sample_that_is_drawn_on_is_kept(studio: Studio) -> None:
+    drawn = [cell for cell, part in enumerate(studio.sample(0)) if part >= 0]
+    empty = next(cell for cell in range(36) if cell not in drawn)
+    assert kept(studio) == drawn
+    studio.page.mouse.click(*part_of(studio, 30))
+    studio.page.mouse.click(*studio.cell(empty))
+    studio.until(lambda cells: cells[empty] == 30)
+    assert kept(studio) == sorted([*drawn, empty])
+    before = studio.sample(1)
+    drawn = [cell for cell, part in enumerate(before) if part >= 0]
+    studio.tool("pen")
+    studio.drag(studio.cell(30), studio.cell(35))
+    after = studio.until(lambda cells: cells != before)
+    studio.picture()
+    assert set(drawn) <= {*kept(studio), *(cell for cell in drawn if after[cell] < 0)}
+
+
 def test_a_stroke_of_the_pen_gives_cells_and_endings(studio: Studio) -> None:
     studio.drag(studio.cell(8), studio.cell(10), studio.cell(26))
     studio.until(lambda cells: sum(part >= 0 for part in cells) >= 4)

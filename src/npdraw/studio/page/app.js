@@ -3,7 +3,7 @@
 import { Latest, api } from "./api.js";
 import { Bank } from "./bank.js";
 import { Board } from "./board.js";
-import { NONE, blank, fixed, fresh, fromFragment, isBlank, toFragment } from "./drawing.js";
+import { NONE, blank, ended, fresh, fromFragment, isBlank, toFragment } from "./drawing.js";
 import { Endings } from "./endings.js";
 import { Files } from "./files.js";
 import { Gallery } from "./gallery.js";
@@ -53,8 +53,7 @@ function studio(model, bank) {
       temperature: () => gallery.temperature,
       preview: (ghost) => board.show({ ghost }),
       take(cells) {
-        const { touched } = history.present;
-        history.push({ cells, touched, ink: null, seed: null });
+        history.push(ended(history.present, cells));
         board.canvas.focus({ preventScroll: true });
       },
       failed: complain,
@@ -203,7 +202,7 @@ function studio(model, bank) {
     const whole = player.whole;
     board.show({
       cells: player.cells,
-      dots: present.touched.some(Boolean) ? fixed(present) : null,
+      dots: present.touched,
       ink: whole && present.ink && hand.tool === "pen" ? pen.canvas : null,
       ghost: null,
     });

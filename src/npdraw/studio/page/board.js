@@ -7,7 +7,7 @@ import { NONE } from "./drawing.js";
  * @property {number[]} cells
  * @property {HTMLCanvasElement | null} ink what the pen drew
  * @property {number[] | null} ghost cells that could be, shown faintly where the drawing has others
- * @property {boolean[] | null} dots cells that the person drew
+ * @property {boolean[]} dots cells that are the person's
  * @property {number} cursor a cell, or NONE
  * @property {boolean} faint the cursor is not what the hand follows
  * @property {number} hover a cell under the pointer, or NONE
@@ -23,7 +23,7 @@ export class Board {
     this.bank = bank;
     this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     /** @type {View} */
-    this.view = { cells: [], ink: null, ghost: null, dots: null, cursor: NONE, faint: false, hover: NONE };
+    this.view = { cells: [], ink: null, ghost: null, dots: [], cursor: NONE, faint: false, hover: NONE };
     new ResizeObserver(() => this.show({})).observe(canvas);
   }
 
@@ -88,7 +88,7 @@ export class Board {
     if (ghost) this.#lay(ghost.map((part, cell) => (part === view.cells[cell] ? NONE : part)), 0.5);
     context.globalAlpha = 1;
     this.#rule(ratio);
-    view.dots?.forEach((own, cell) => own && view.cells[cell] !== NONE && this.#dot(cell, ratio));
+    view.dots.forEach((own, cell) => own && view.cells[cell] !== NONE && this.#dot(cell, ratio));
     if (view.hover !== NONE) this.#outline(view.hover, ratio, "rgba(128, 150, 220, 0.9)");
     const [line, colour] = view.faint ? [1, "rgba(91, 131, 255, 0.6)"] : [2, "#5b83ff"];
     if (view.cursor !== NONE) this.#outline(view.cursor, line * ratio, colour);

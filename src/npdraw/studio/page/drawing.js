@@ -7,7 +7,7 @@ import { Trouble } from "./api.js";
 /**
  * @typedef {object} Drawing
  * @property {number[]} cells L numbers in raster order: a part's index, or NONE
- * @property {boolean[]} touched cells that the person drew, which an ending keeps
+ * @property {boolean[]} touched drawn cells that are the person's, which an ending keeps
  * @property {Uint8ClampedArray | null} ink what the pen drew (RGBA, of the picture's size) where the cells come from it
  * @property {number | null} seed of the sample that it was
  */
@@ -26,14 +26,19 @@ export const fresh = (cells, { kept = false, seed = null } = {}) => ({
   seed,
 });
 
-/** Put parts (or NONE) into cells.
- * @param {Drawing} drawing @param {Map<number, number>} parts by cell @returns {Drawing} */
-export const put = (drawing, parts) => ({
-  cells: drawing.cells.map((part, cell) => parts.get(cell) ?? part),
-  touched: drawing.touched.map((was, cell) => was || parts.has(cell)),
-  ink: null,
-  seed: null,
-});
+/** Put parts (or NONE) into cells. They are the person's then, and so is all that an ending would have kept: who draws
+ * on a sample means to keep it. An erased cell is empty like any other.
+ * @param {Drawing} drawing @param {Map<number, number>} parts by cell @param {Uint8ClampedArray | null} [ink]
+ * @returns {Drawing} */
+export function put(drawing, parts, ink = null) {
+  const cells = drawing.cells.map((part, cell) => parts.get(cell) ?? part);
+  const kept = fixed(drawing);
+  return { cells, touched: cells.map((part, cell) => part !== NONE && (kept[cell] || parts.has(cell))), ink, seed: null };
+}
+
+/** A drawing with an ending: what the model added is not the person's.
+ * @param {Drawing} drawing @param {number[]} cells @returns {Drawing} */
+export const ended = ({ touched }, cells) => ({ cells, touched, ink: null, seed: null });
 
 /** @param {Drawing} drawing @param {number} from @param {number} to */
 export const move = (drawing, from, to) =>
@@ -45,12 +50,9 @@ export const isBlank = (drawing) => drawing.cells.every((part) => part === NONE)
 /** @param {Drawing} a @param {Drawing} b */
 export const same = (a, b) => a.cells.every((part, cell) => part === b.cells[cell]);
 
-/** What an ending keeps: the drawn cells that the person touched, or where there are none all that are drawn.
+/** What an ending keeps: the person's cells, or where there are none all that are drawn.
  * @param {Drawing} drawing */
-export function fixed({ cells, touched }) {
-  const own = cells.map((part, cell) => touched[cell] && part !== NONE);
-  return own.some(Boolean) ? own : cells.map((part) => part !== NONE);
-}
+export const fixed = ({ cells, touched }) => (touched.some(Boolean) ? touched : cells.map((part) => part !== NONE));
 
 /** Cells that are no drawing of this model's are Trouble.
  * @param {unknown} cells @param {Model} model */

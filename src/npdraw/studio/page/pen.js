@@ -1,6 +1,7 @@
 /** The pen: freehand on a bitmap of the picture's size, which the server parses into parts while the hand moves. */
 
 import { Latest, api } from "./api.js";
+import { put } from "./drawing.js";
 import { Stroke } from "./history.js";
 
 const PATIENCE = 400; // milliseconds for a parse, once the hand has moved on
@@ -87,12 +88,7 @@ export class Pen {
     this.latest.run(async (signal) => {
       const { cells } = await api.draw(this.#bytes(ink), signal);
       const hit = this.#hit(before, ink);
-      stroke.set({
-        cells: stroke.base.cells.map((part, cell) => (hit.has(cell) ? cells[cell] : part)),
-        touched: stroke.base.touched.map((was, cell) => was || hit.has(cell)),
-        ink,
-        seed: null,
-      });
+      stroke.set(put(stroke.base, new Map([...hit].map((cell) => [cell, cells[cell]])), ink));
       if (this.#unread === ink) this.#settle();
     });
   }
