@@ -20,7 +20,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from PIL import Image
+
+from npdraw.store import load_drawing
 
 pytest.importorskip("fastapi", reason="the studio's extra is not installed")
 sync = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -270,7 +273,7 @@ def test_the_parts_are_sorted_by_what_is_likely(studio: Studio) -> None:
     studio.page.locator("#order label").nth(1).click()
     studio.holds("(part) => document.querySelector('#palette').firstChild.id === `part-${part}`", what.index(max(what)))
     assert studio.page.locator("#palette > *").first.get_attribute("data-key") == "1"
-    assert re.search(r"draws here with \d+ %", studio.page.locator("#whether").inner_text())
+    assert re.search(r"Chance that the model draws here: \d+ %", studio.page.locator("#whether").inner_text())
 
 
 def test_the_model_finishes_and_an_ending_is_taken(studio: Studio) -> None:
@@ -327,13 +330,37 @@ def test_a_sample_that_is_drawn_on_is_kept(studio: Studio) -> None:
     assert set(drawn) <= {*kept(studio), *(cell for cell in drawn if after[cell] < 0)}
 
 
+def test_a_model_that_has_nothing_to_add_says_so(studio: Studio) -> None:
+    ending = {"cells": studio.sample(0), "image": base64.b64encode(png(bar())["buffer"]).decode()}
+    studio.page.route("**/api/complete", lambda route: route.fulfill(json={"endings": [ending], "effective": 1}))
+    studio.page.locator("#finish").click()
+    assert "nothing to add" in studio.words() and studio.page.locator(".ghost").count() == 0
+
+
+def test_many_particles_where_they_are_quick(studio: Studio) -> None:
+    image = base64.b64encode(png(bar())["buffer"]).decode()
+    asked: list[int] = []
+
+    def slowly(route: Any) -> None:
+        asked.append(json.loads(route.request.post_data)["particles"])
+        studio.page.wait_for_timeout(1100 if len(asked) == 1 else 0)
+        route.fulfill(json={"endings": [{"cells": [7] * 36, "image": image}], "effective": 1})
+
+    studio.page.route("**/api/complete", slowly)
+    for _ in range(3):
+        studio.page.locator("#finish").click()
+        studio.page.wait_for_selector(".ghost")
+        studio.page.keyboard.press("Escape")
+    assert asked == [256, 64, 256]
+
+
 def test_a_stroke_of_the_pen_gives_cells_and_endings(studio: Studio) -> None:
     studio.drag(studio.cell(8), studio.cell(10), studio.cell(26))
     studio.until(lambda cells: sum(part >= 0 for part in cells) >= 4)
     studio.page.wait_for_selector(".ghost", timeout=60000)
     assert studio.page.locator("#strip li").count() == 2  # a stroke is one entry
-    studio.page.keyboard.press("Escape")
-    assert studio.page.locator(".ghost").count() == 0
+    studio.page.locator("#dismiss").click()
+    assert studio.page.locator(".ghost").count() == 0 and studio.page.locator("#dismiss").is_hidden()
     before = studio.asked
     studio.drag(studio.cell(31), studio.cell(33))
     after = studio.until(lambda cells: cells != before)
@@ -378,7 +405,8 @@ def test_an_image_is_read_in_two_ways(studio: Studio) -> None:
     with studio.page.expect_response("**/api/read") as answer:
         studio.page.set_input_files("#file", png(bar().resize((280, 140))))
     studio.page.wait_for_selector("#reading[open]")
-    assert "280 × 140" in studio.page.locator("#reading-size").inner_text()
+    assert "280 × 140 pixels and is fitted to 28 × 28" in studio.page.locator("#reading-size").inner_text()
+    assert "Click one of the two drawings" in studio.page.locator("#reading").inner_text()
     studio.page.locator(".choice[value=posterior]").click()
     studio.until(lambda cells: cells == answer.value.json()["posterior"])
 
@@ -432,9 +460,54 @@ def test_a_link_opens_again(studio: Studio, new_studio: Callable[..., Studio]) -
     assert list(struct.unpack("<36h", base64.urlsafe_b64decode(text + "=" * (-len(text) % 4)))) == cells
     other = new_studio(f"/#d={text}&m={model}")
     other.until(lambda now: now == cells)
-    for wrong, said in ((f"/#d={text}&m={'0' * 16}", "another model"), (f"/#d=AAAA&m={model}", "6 by 6")):
+    for wrong, said in (
+        (f"/#d={text}&m={'0' * 16}", "another model"),
+        (f"/#d=AAAA&m={model}", "damaged"),
+        (f"/#d={text}&m={model[:9]}", "damaged"),
+        (f"/#d={text[:40]}", "damaged"),
+    ):
         page = new_studio(wrong)
         assert said in page.words() and page.asked == EMPTY
+
+
+def test_a_saved_drawing_says_its_model(studio: Studio, tmp_path: Path) -> None:
+    cells = studio.sample(4)
+    with studio.page.expect_download() as download:
+        studio.page.keyboard.press("Control+s")
+    path = tmp_path / "drawing.json"
+    download.value.save_as(path)
+    saved = json.loads(path.read_text())
+    model = studio.page.evaluate("fetch('/api/model').then((answer) => answer.json())")
+    assert (saved["model"], saved["weights"]) == ("digits", model["weights"])
+    drawing = load_drawing(path)  # as the commands read it
+    assert torch.where(drawing.whether, drawing.what, -1).tolist() == [cells]
+
+    def reopen(changed: dict[str, Any], said: str) -> None:
+        studio.page.locator("#clear").click()
+        studio.until(lambda now: now == EMPTY)
+        text = json.dumps({**saved, **changed}).encode()
+        studio.page.set_input_files("#file", {"name": "a.json", "mimeType": "application/json", "buffer": text})
+        studio.until(lambda now: now == cells)
+        assert said in studio.words()
+
+    reopen({"weights": "0" * 16, "model": "runs/other"}, "other weights (runs/other)")
+    reopen({"drawings": saved["drawings"] * 3}, "3 drawings, of which the first is opened")
+
+
+def test_an_animation_is_not_taken_for_a_picture(studio: Studio, tmp_path: Path) -> None:
+    studio.excused = re.compile("status of 400")
+    studio.sample(5)
+    studio.page.locator("#export summary").click()
+    with studio.page.expect_download() as download:
+        studio.page.locator("#export [data-format=gif]").click()
+    download.value.save_as(tmp_path / "drawing.gif")
+    studio.page.set_input_files("#file", tmp_path / "drawing.gif")
+    studio.holds("document.getElementById('words').textContent.startsWith('This is an animation')")
+    photograph = io.BytesIO()  # with a second picture in it, as telephones make them
+    bar().save(photograph, "MPO", save_all=True, append_images=[bar()])
+    file = {"name": "a.jpg", "mimeType": "image/jpeg", "buffer": photograph.getvalue()}
+    studio.page.set_input_files("#file", file)
+    studio.page.wait_for_selector("#reading[open]")
 
 
 def test_the_keyboard_alone(studio: Studio) -> None:
@@ -472,6 +545,35 @@ def test_the_keyboard_alone(studio: Studio) -> None:
         press("Tab")
         seen.add(studio.page.evaluate("document.activeElement.id || document.activeElement.name"))
     assert {"open", "link", "help", "tool", "board", "finish", "scrubber", "palette"} <= seen
+
+
+def test_what_is_done_is_spoken(studio: Studio) -> None:
+    press = studio.page.keyboard.press
+
+    def spoken(text: str) -> None:
+        studio.holds("(text) => document.getElementById('spoken').textContent === text", text)
+
+    press("Enter")
+    cells = studio.until(lambda cells: cells != EMPTY)
+    spoken(f"Row 4, column 4: part {cells[21]}")
+    press("Control+z")
+    spoken("Undone")
+    press("Control+z")
+    spoken("Nothing to undo")
+    press("Control+Shift+Z")
+    spoken("Redone")
+    press("Delete")
+    spoken("Row 4, column 4: empty")
+    press("Control+z")
+    press("f")
+    spoken("4 endings")
+    press("Shift+Digit2")
+    spoken("Ending 2 taken")
+    press("Control+Backspace")
+    spoken("The canvas is empty")
+    press("n")
+    studio.until(lambda cells: cells != EMPTY)
+    spoken(f"Sample of seed {studio.page.input_value('#seed')} opened")
 
 
 def test_a_drawing_is_played(studio: Studio) -> None:
@@ -560,6 +662,30 @@ def test_a_finger_on_a_narrow_screen(new_studio: Callable[..., Studio]) -> None:
     studio.tool("pen")
     drag(studio.cell(20), studio.cell(23))
     studio.until(lambda cells: sum(part >= 0 for part in cells[18:24]) >= 3)
+    studio.page.wait_for_selector(".ghost", timeout=60000)
+    studio.page.locator("#export summary").click()
+    shown = studio.page.locator("body").inner_text()  # what is not displayed is not in it
+    assert "JSON" in shown and not re.search(r"Esc|Ctrl|Shift", shown)
+    studio.page.set_viewport_size({"width": 375, "height": 667})
+    studio.page.evaluate("scrollTo(0, 0)")
+    studio.tool("region")
+    for act in (lambda: None, studio.page.locator("#second-copy").click):
+        act()
+        studio.holds(
+            """(() => { const { top, bottom } = document.getElementById('second').getBoundingClientRect();
+               return top >= 0 && bottom < innerHeight + 1; })()"""
+        )
+
+
+def test_the_keys_of_likely_parts_hide_nothing_of_them(studio: Studio) -> None:
+    studio.holds("document.querySelectorAll('#palette [data-key=\"1\"]').length === 1")
+    above = studio.page.evaluate(
+        """(() => { const option = document.querySelector('#palette [data-key="1"]');
+           const key = getComputedStyle(option, '::before');
+           const [box, part] = [option, option.firstChild].map((element) => element.getBoundingClientRect());
+           return box.bottom - parseFloat(key.bottom) - parseFloat(key.height) - part.bottom; })()"""
+    )
+    assert above >= 0
 
 
 def test_nothing_moves_where_that_is_asked_for(new_studio: Callable[..., Studio]) -> None:
@@ -574,7 +700,7 @@ def test_nothing_moves_where_that_is_asked_for(new_studio: Callable[..., Studio]
 @pytest.mark.parametrize(
     ("file", "said"),
     [
-        ({"name": "notes.png", "mimeType": "image/png", "buffer": b"no image"}, "image"),
+        ({"name": "notes.png", "mimeType": "image/png", "buffer": b"no image"}, "open a PNG"),
         ({"name": "large.png", "mimeType": "image/png", "buffer": b"0" * (9 * 2**20)}, "too large"),
         ({"name": "notes.json", "mimeType": "application/json", "buffer": b"{"}, "not JSON"),
         ({"name": "notes.json", "mimeType": "application/json", "buffer": b"{}"}, "no drawing"),

@@ -10,6 +10,7 @@ be it sampling or completing.
 
 import base64
 import io
+import json
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -174,7 +175,8 @@ class Service:
         """A drawing as a file."""
         drawing = self.drawing(asked.cells)
         if asked.format == "json":
-            return (drawing.to_json() + "\n").encode()
+            origin = {"model": self.name, "weights": self.weights}  # beside the drawing: who reads it need not care
+            return (json.dumps({**json.loads(drawing.to_json()), **origin}) + "\n").encode()
         if asked.format == "png":
             inscribed = show.inscribed(drawing, self.name, self.weights, asked.seed)
             buffer = io.BytesIO()
@@ -234,18 +236,23 @@ def _base64(image: Image.Image) -> str:
 
 
 def _check_picture(data: bytes) -> None:
-    """Refuse what is no image, or too large a one, by its header alone."""
+    """Refuse what is no image, too large a one or an animation, before any pixel is decoded."""
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of large pictures, which are refused below
             with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
                 width, height = opened.size
+                # a photograph may carry a second one (MPO), for its depth or its light
+                moves = opened.format != "MPO" and getattr(opened, "is_animated", False)
     except Image.DecompressionBombError:
         width = height = 2**31
+        moves = False
     except Exception:  # decoders raise much on broken files
-        raise InputError("this is no image that can be read: send a PNG, JPEG, WebP, GIF or BMP") from None
+        raise InputError("this is no image that can be read: open a PNG, JPEG, WebP, GIF or BMP") from None
     if width * height > bodies.PIXELS:
         raise InputError(f"this image has too many pixels; at most {bodies.PIXELS:,} are taken")
+    if moves:
+        raise InputError("this is an animation, not one picture: open a PNG of it, or the drawing's own PNG or JSON")
 
 
 def _walk(parts: Tensor) -> list[int]:

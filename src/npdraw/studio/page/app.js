@@ -44,17 +44,25 @@ function studio(model, bank) {
   /** @type {number | undefined} */ let pausing;
 
   const gallery = new Gallery(element("gallery"), model, {
-    open: (cells, seed) => history.push(fresh(cells, { seed })),
+    open(cells, seed) {
+      history.push(fresh(cells, { seed }));
+      speak(`Sample of seed ${seed} opened`);
+    },
     failed: complain,
   });
   const endings = new Endings(
-    { list: element("ghosts"), hint: element("endings-hint") },
+    { list: element("ghosts"), hint: element("endings-hint"), dismiss: element("dismiss") },
     {
       temperature: () => gallery.temperature,
       preview: (ghost) => board.show({ ghost }),
-      take(cells) {
+      take(cells, which) {
         history.push(ended(history.present, cells));
         board.canvas.focus({ preventScroll: true });
+        speak(`Ending ${which + 1} taken`);
+      },
+      found(count) {
+        if (count) speak(count === 1 ? "1 ending" : `${count} endings`);
+        else say("The model has nothing to add: it would leave the drawing as it is.");
       },
       failed: complain,
     },
@@ -68,7 +76,7 @@ function studio(model, bank) {
       const cell = board.cellAt(event);
       if (cell === NONE) return;
       setCursor(cell);
-      hand.use(cell);
+      use();
     },
   });
   const hand = new Hand(board, history, palette, pen, {
@@ -106,10 +114,15 @@ function studio(model, bank) {
   function setCursor(cell) {
     cursor = cell;
     board.show({ cursor });
-    const part = history.present.cells[cell];
-    const holds = part === NONE ? "empty" : `part ${part}`;
-    speak(`Row ${Math.floor(cell / columns) + 1}, column ${(cell % columns) + 1}: ${holds}`);
+    tell();
     settle();
+  }
+
+  /** Say what the selected cell holds. */
+  function tell() {
+    const part = history.present.cells[cursor];
+    const holds = part === NONE ? "empty" : `part ${part}`;
+    speak(`Row ${Math.floor(cursor / columns) + 1}, column ${(cursor % columns) + 1}: ${holds}`);
   }
 
   /** Ask what the model would draw in the selected cell, once the hand rests. */
@@ -119,7 +132,7 @@ function studio(model, bank) {
       nextLatest.run(async (signal) => {
         const { what, whether } = await api.next(history.present.cells, cursor, signal);
         palette.heat(what);
-        element("whether").textContent = `The model draws here with ${Math.round(100 * whether)} %.`;
+        element("whether").textContent = `Chance that the model draws here: ${Math.round(100 * whether)} %.`;
       });
     }, SETTLE);
   }
@@ -177,12 +190,32 @@ function studio(model, bank) {
     if (x >= 0 && x < columns && y >= 0 && y < rows) setCursor(y * columns + x);
   }
 
+  function use() {
+    hand.use(cursor);
+    tell();
+  }
+
   function erase() {
     hand.begin();
     hand.paint(cursor, NONE);
+    tell();
   }
 
-  const clear = () => history.push(blank(rows * columns));
+  function undo() {
+    speak(history.index ? "Undone" : "Nothing to undo");
+    history.undo();
+  }
+
+  function redo() {
+    speak(history.index < history.drawings.length - 1 ? "Redone" : "Nothing to redo");
+    history.redo();
+  }
+
+  function clear() {
+    history.push(blank(rows * columns));
+    speak("The canvas is empty");
+  }
+
   const help = () => element("manual").showModal();
 
   history.addEventListener("change", () => {
@@ -228,8 +261,8 @@ function studio(model, bank) {
     pen.colour = element("colour").value;
     element("colour").addEventListener("input", () => (pen.colour = element("colour").value));
   }
-  element("undo").addEventListener("click", () => history.undo());
-  element("redo").addEventListener("click", () => history.redo());
+  element("undo").addEventListener("click", undo);
+  element("redo").addEventListener("click", redo);
   element("clear").addEventListener("click", clear);
   element("finish").addEventListener("click", finish);
   element("open").addEventListener("click", () => files.choose("a"));
@@ -252,7 +285,7 @@ function studio(model, bank) {
     ArrowRight: () => step(1, 0),
     ArrowUp: () => step(0, -1),
     ArrowDown: () => step(0, 1),
-    Enter: () => hand.use(cursor),
+    Enter: use,
     Delete: erase,
     Backspace: erase,
     Escape: dismiss,
@@ -266,9 +299,9 @@ function studio(model, bank) {
     o: () => files.choose("a"),
     l: copyLink,
     "?": help,
-    "Ctrl+z": () => history.undo(),
-    "Ctrl+Shift+z": () => history.redo(),
-    "Ctrl+y": () => history.redo(),
+    "Ctrl+z": undo,
+    "Ctrl+Shift+z": redo,
+    "Ctrl+y": redo,
     "Ctrl+s": () => files.save(history.present, "json"),
     "Ctrl+Backspace": clear,
     ...Object.fromEntries(digits.map((i) => [String(i + 1), () => palette.pickLikely(i)])),

@@ -65,7 +65,8 @@ function checked(cells, { grid, parts }) {
   return cells;
 }
 
-/** The first drawing of a file that npdraw wrote. @param {string} text @param {Model} model */
+/** The first drawing of a file that npdraw wrote, and what a person should know of that ("" where nothing).
+ * @param {string} text @param {Model} model */
 export function fromJson(text, model) {
   let data;
   try {
@@ -83,7 +84,13 @@ export function fromJson(text, model) {
       throw new Trouble("This drawing draws a place twice, or one outside of the grid, so the studio cannot edit it.");
     cells[row.where[step]] = row.what[step];
   });
-  return checked(cells, model);
+  const several = data.drawings.length;
+  const foreign = typeof data.weights === "string" && data.weights !== model.weights;
+  const notes = [
+    several > 1 ? `This file holds ${several} drawings, of which the first is opened.` : "",
+    foreign ? `This drawing was made with other weights (${data.model}), so it looks different here.` : "",
+  ];
+  return { cells: checked(cells, model), note: notes.filter(Boolean).join(" ") };
 }
 
 /** @param {number[]} cells @param {Model} model the fragment of a link */
@@ -101,13 +108,15 @@ export function fromFragment(fragment, model) {
   const fields = new URLSearchParams(fragment.slice(1));
   const text = fields.get("d");
   if (text === null) return null;
-  if (fields.get("m") !== model.weights)
-    throw new Trouble("This link was made with another model, so it is not opened.");
+  const weights = fields.get("m") ?? "";
+  const damaged = new Trouble("This link is damaged, perhaps cut short, so it is not opened.");
+  if (weights.length !== model.weights.length) throw damaged;
+  if (weights !== model.weights) throw new Trouble("This link was made with another model, so it is not opened.");
   try {
     const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
     const view = new DataView(bytes.buffer);
     return checked(Array.from({ length: bytes.length >> 1 }, (_, cell) => view.getInt16(2 * cell, true)), model);
-  } catch (error) {
-    throw error instanceof Trouble ? error : new Trouble("This link is damaged.");
+  } catch {
+    throw damaged;
   }
 }

@@ -4,18 +4,21 @@ import { Latest, api } from "./api.js";
 import { fixed } from "./drawing.js";
 
 const COUNT = 4;
-const PARTICLES = 64;
+const [FEW, MANY] = [64, 256]; // particles: many make endings that differ more, and take longer
+const QUICK = 1000; // milliseconds that many may take
 const SEEDS = 2 ** 32;
 
 export class Endings {
   /** @type {number[][]} */ #cells = [];
+  #particles = MANY;
 
   /**
-   * @param {{list: HTMLElement, hint: HTMLElement}} parts
+   * @param {{list: HTMLElement, hint: HTMLElement, dismiss: HTMLElement}} parts
    * @param {object} on
    * @param {() => number} on.temperature
    * @param {(cells: number[] | null) => void} on.preview
-   * @param {(cells: number[]) => void} on.take
+   * @param {(cells: number[], which: number) => void} on.take
+   * @param {(count: number) => void} on.found how many there are to take
    * @param {(error: Error) => void} on.failed
    */
   constructor(parts, on) {
@@ -25,6 +28,7 @@ export class Endings {
       this.clear();
       on.failed(error);
     });
+    parts.dismiss.addEventListener("click", () => this.clear());
     this.clear();
   }
 
@@ -35,10 +39,15 @@ export class Endings {
     this.parts.list.ariaBusy = "true";
     this.latest.run(async (signal) => {
       const seed = Math.floor(Math.random() * SEEDS);
-      const wish = { cells: drawing.cells, fixed: fixed(drawing), count: COUNT, seed, particles: PARTICLES };
+      const [start, particles] = [performance.now(), this.#particles];
+      const wish = { cells: drawing.cells, fixed: fixed(drawing), count: COUNT, seed, particles };
       const { endings } = await api.complete({ ...wish, temperature: this.on.temperature() }, signal);
       signal.throwIfAborted();
-      this.#show(endings);
+      this.#particles = ((performance.now() - start) * MANY) / particles < QUICK ? MANY : FEW;
+      const some = endings.some(({ cells }) => cells.some((part, cell) => part !== drawing.cells[cell]));
+      if (some) this.#show(endings);
+      else this.clear();
+      this.on.found(some ? endings.length : 0);
     });
   }
 
@@ -50,12 +59,13 @@ export class Endings {
     this.parts.list.ariaBusy = "false";
     this.parts.list.replaceChildren(...Array.from({ length: COUNT }, () => document.createElement("li")));
     this.parts.hint.textContent = "Finish keeps what you drew, and draws the rest.";
+    this.parts.dismiss.hidden = true;
   }
 
   /** @param {number} which */
   take(which) {
     const cells = this.#cells[which];
-    if (cells) this.on.take(cells);
+    if (cells) this.on.take(cells, which);
   }
 
   get any() {
@@ -66,7 +76,8 @@ export class Endings {
   #show(endings) {
     this.#cells = endings.map(({ cells }) => cells);
     this.parts.list.ariaBusy = "false";
-    this.parts.hint.textContent = "Click to take one; Esc sends them away.";
+    this.parts.hint.textContent = "Choose one to take it.";
+    this.parts.dismiss.hidden = false;
     this.parts.list.replaceChildren(...endings.map(({ cells, image }, i) => this.#ghost(cells, image, i)));
   }
 

@@ -46,8 +46,11 @@ export class Files {
   /** @param {File} file @param {Target} target */
   async open(file, target) {
     try {
-      if (/json$/.test(file.type) || file.name.endsWith(".json"))
-        return this.on.opened(fromJson(await file.text(), this.bank.model), target, null);
+      if (/json$/.test(file.type) || file.name.endsWith(".json")) {
+        const { cells, note } = fromJson(await file.text(), this.bank.model);
+        this.on.opened(cells, target, null);
+        return note && this.on.say(note);
+      }
       const { upload_bytes: most } = this.bank.model.limits;
       if (file.size > most)
         throw new Trouble(`This file is too large: ${megabytes(file.size)}, and at most ${megabytes(most)} are read.`);
@@ -72,7 +75,7 @@ export class Files {
     const size = await createImageBitmap(file).catch(() => null); // a format that only the server knows
     const other = size && (size.width !== width || size.height !== height);
     element("reading-size").textContent = other
-      ? `It has ${size.width} × ${size.height} pixels; the model sees ${width} × ${height} of them.`
+      ? `The image has ${size.width} × ${size.height} pixels and is fitted to ${width} × ${height}, as the model sees it.`
       : "";
     /** @type {HTMLImageElement} */ (element("reading-image")).src = `data:image/png;base64,${read.image}`;
     for (const way of /** @type {const} */ (["parse", "posterior"]))

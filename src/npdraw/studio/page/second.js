@@ -37,10 +37,17 @@ export class Second {
     this.cells = cells;
     this.board.show({ cells });
     for (const id of ["second-frame", "second-swap"]) element(id).hidden = false;
+    this.#reveal();
   }
 
   /** @param {boolean} seen */
   show(seen) {
     element("second").hidden = !seen;
+    this.#reveal();
+  }
+
+  /** A narrow screen may have it below its edge. */
+  #reveal() {
+    element("second").scrollIntoView({ block: "nearest" });
   }
 }
