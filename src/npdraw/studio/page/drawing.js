@@ -88,7 +88,7 @@ export function fromJson(text, model) {
   const foreign = typeof data.weights === "string" && data.weights !== model.weights;
   const notes = [
     several > 1 ? `This file holds ${several} drawings, of which the first is opened.` : "",
-    foreign ? `This drawing was made with other weights (${data.model}), so it looks different here.` : "",
+    foreign ? `This drawing was made with other weights (${data.model}), so it may look different here.` : "",
   ];
   return { cells: checked(cells, model), note: notes.filter(Boolean).join(" ") };
 }
