@@ -178,7 +178,7 @@ WRONG = {
     "region outside": ("grey grey-a.png grey-b.png --region 0,0,10,14 --out new", "14 x 10 pixels"),
     "region backwards": ("grey grey-a.png grey-b.png --region 5,0,2,9 --out new", "x0 < x1"),
     "region of no cell": ("grey grey-a.png grey-b.png --region 2,0,3,9 --out new", "centre of no cell"),
-    "no B": ("grey grey-a.png --region 0,0,7,5 --out new", "A and B"),
+    "no B": ("grey grey-a.png --region 0,0,7,5 --out new", "edit needs B;"),
     "B that is not there": ("grey grey-a.png gone.png --region 0,0,7,5 --out new", "gone.png does not exist"),
     "a folder for A": ("grey colour grey-b.png --region 0,0,7,5 --out new", "colour is no picture"),
     "a set for B": ("grey grey-a.png digits --region 0,0,7,5 --out new", "digits does not exist; give a file"),
