@@ -53,6 +53,7 @@ def sized(name: str, point: dict[str, int], device: str) -> Config:
         base,
         data=replace(base.data, height=size, width=size, channels=1, canvas=size),
         bank=replace(base.bank, parts=point["M"], part_size=size // CELLS[point["T"]]),
+        model_stage=replace(base.model_stage, kl_every=1),  # every step with its KL term
         precision="bf16" if device == "cuda" else "fp32",
     )
 
