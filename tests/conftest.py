@@ -1,8 +1,12 @@
-"""What all tests share: no test reads or writes the data folder of the person who runs them."""
+"""What all tests share: one torch thread, since several workers on few cores would fight for them, and no test reads or
+writes the data folder of the person who runs them."""
 
 from pathlib import Path
 
 import pytest
+import torch
+
+torch.set_num_threads(1)
 
 
 @pytest.fixture(autouse=True)

@@ -5,7 +5,6 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,14 +29,6 @@ TINY = [
     *("--prior.mlp", "16", "--prior.stem-channels", "2", "--posterior.width", "8", "--decoder.width", "8"),
     *("--prior-stage.epochs", "1", "--model-stage.epochs", "1", "--device", "cpu", "--quiet"),
 ]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """`npdraw complete` on small models: what is written, and wrong input in one sentence."""
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,51 +11,27 @@ from PIL import Image
 import editing_reading as reading
 from drawings import steps_of
 from npdraw import editing, show, store
-from npdraw.bank import PartBank
 from npdraw.cli import main
 from npdraw.complete_verbs import parse_places
 from npdraw.completing import complete
-from npdraw.config import Config, from_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
+from small_models import save_models, save_picture
 
-SMALL: dict[str, Any] = {
-    "prior": {"width": 8, "depth": 1, "heads": 2, "head_dim": 3, "mlp": 8, "stem_channels": 2},
-    "posterior": {"width": 4},
-    "decoder": {"width": 4},
-}
 GREY = {"data": {"height": 8, "width": 11, "canvas": 11}, "bank": {"part_size": 3, "parts": 6}}  # 3 x 4 cells, padded
-COLOUR = {  # the canvas is half the image: 3 x 4 cells of 4 x 4 pixels of it
-    "data": {"height": 12, "width": 16, "canvas": 8, "channels": 3},
-    "bank": {"part_size": 2, "parts": 6},
-}
 CELLS, BOTTOM = 12, [6, 7, 10, 11]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the tests run: models `grey`, `colour` and `ink` (on paper), and a picture and a drawing for each."""
     monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
     random = np.random.default_rng(0)
-    for name, sections in (("grey", GREY), ("colour", COLOUR), ("ink", GREY)):
-        data = {**sections["data"], "inverted": name == "ink"}
-        config = from_dict(Config, {**SMALL, **sections, "data": data})
-        d, k = config.data, config.bank.part_size
-        NPDraw(config, PartBank(torch.rand(6, d.channels, k, k))).eval().save_pretrained(name)
-        pixels = random.integers(256, size=(d.height, d.width, 3), dtype=np.uint8)
+    for name, data in save_models(GREY).items():
+        pixels = random.integers(256, size=(data.height, data.width, 3), dtype=np.uint8)
         pixels[:5, :7] = 0
-        image = Image.fromarray(pixels if d.channels == 3 else pixels[..., 0])
-        (image if name != "ink" else Image.eval(image, lambda v: 255 - v)).save(f"{name}.png")
+        save_picture(pixels, data, f"{name}.png")
     what, where = torch.tensor([[1, 5, 2, 0]]), torch.tensor([[9, 10, 3, 9]])  # 9 twice, and out of order
     store.save_drawing(Drawing(what, where, torch.ones(1, 4, dtype=torch.bool)), "loose.json")
     return tmp_path

@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from functools import cache
 from typing import Any
 
@@ -24,14 +23,6 @@ from test_prior import FOLDED, KINDS, plain_heads, random_drawing, tiny
 
 Row = tuple[reference.Step, ...]
 LAST, MIDDLE, APART, AFTER_ONE = (3,), (2,), (1, 3), (0, 2)  # steps that are fixed, of four
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def sharp(prior: Prior) -> Prior:

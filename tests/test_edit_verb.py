@@ -1,7 +1,6 @@
 """`npdraw edit` on small models: what is written against the independent reading, and wrong input in one sentence."""
 
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -13,50 +12,26 @@ from PIL import Image
 import editing_reading as reading
 from drawings import steps_of
 from npdraw import editing, inputs, show, store
-from npdraw.bank import PartBank
 from npdraw.cli import main
-from npdraw.config import Config, from_dict
 from npdraw.drawing import Drawing
 from npdraw.model import NPDraw
+from small_models import save_models, save_picture
 
-SMALL: dict[str, Any] = {
-    "prior": {"width": 8, "depth": 1, "heads": 2, "head_dim": 3, "mlp": 8, "stem_channels": 2},
-    "posterior": {"width": 4},
-    "decoder": {"width": 4},
-}
 GREY = {"data": {"height": 10, "width": 14, "canvas": 14}, "bank": {"part_size": 3, "parts": 6}}  # 4 x 5 cells, padded
-COLOUR = {  # the canvas is half the image: 3 x 4 cells of 4 x 4 pixels of it
-    "data": {"height": 12, "width": 16, "canvas": 8, "channels": 3},
-    "bank": {"part_size": 2, "parts": 6},
-}
 WRITTEN = ["drawing.json", "edit.png", "image.png"]
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(threads)
 
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Where the tests run: models `grey`, `colour` and `ink` (on paper), and two pictures for each."""
     monkeypatch.chdir(tmp_path)
-    torch.manual_seed(0)
     random = np.random.default_rng(0)
-    for name, sections in (("grey", GREY), ("colour", COLOUR), ("ink", GREY)):
-        data = {**sections["data"], "inverted": name == "ink"}
-        config = from_dict(Config, {**SMALL, **sections, "data": data})
-        d, k = config.data, config.bank.part_size
-        NPDraw(config, PartBank(torch.rand(6, d.channels, k, k))).eval().save_pretrained(name)
+    for name, data in save_models(GREY).items():
         for which in "ab":
-            pixels = random.integers(256, size=(d.height, d.width, 3), dtype=np.uint8)
+            pixels = random.integers(256, size=(data.height, data.width, 3), dtype=np.uint8)
             pixels[random.random(pixels.shape[:2]) < 0.5] = 0  # some cells stay empty
             pixels[:5, :7] *= which == "a"  # those of a corner in B alone
-            image = Image.fromarray(pixels if d.channels == 3 else pixels[..., 0])
-            (image if name != "ink" else Image.eval(image, lambda v: 255 - v)).save(f"{name}-{which}.png")
+            save_picture(pixels, data, f"{name}-{which}.png")
     return tmp_path
 
 

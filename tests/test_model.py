@@ -1,7 +1,6 @@
 """`NPDraw`: bounds against loops and exact sums, samples, reconstructions, and the training loss."""
 
 import math
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -17,14 +16,6 @@ from npdraw.config import Config, from_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def tiny(

@@ -16,8 +16,6 @@ from npdraw.model import NPDraw
 from npdraw.training import stages
 from training import tiny
 
-torch.set_num_threads(1)
-
 PAPER = ("mnist", "omniglot", "cifar10", "celeba")
 
 # What the paper says, by place, for the ink sets and for the colour sets.

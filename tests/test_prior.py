@@ -2,7 +2,6 @@
 
 import math
 from collections import Counter
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -31,14 +30,6 @@ KINDS = [
     {**PLAIN, "no_repeat": True},
     {**FOLDED, "mask": "union", "no_repeat": True},
 ]
-
-
-@pytest.fixture(autouse=True, scope="module")
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def tiny(height: int = 5, width: int = 7, k: int = 3, m: int = 3, c: int = 1, seed: int = 0, **options: Any) -> Prior:

@@ -16,12 +16,12 @@ from npdraw import show, store
 from npdraw.canvas import render_steps, to_unit
 from npdraw.config import Config
 from npdraw.data import Subset, binarise, load
+from npdraw.drawing import agreement
 from npdraw.evaluation.classifier import train_classifier
 from npdraw.evaluation.protocol import as_bytes
 from npdraw.model import NPDraw
 from npdraw.progress import Progress
 from npdraw.training import train
-from npdraw.training.stages import agreement
 
 SEEDS = range(64)
 SURE = 0.9

@@ -140,3 +140,10 @@ class Drawing:
             cells = (f"<td>{w}@{p}</td>" if drawn else "<td>·</td>" for w, p, drawn in zip(a, b, c, strict=True))
             rows.append(f"<tr>{''.join(cells)}</tr>")
         return f"<div><code>{self!r}</code><table>{''.join(rows)}</table></div>"
+
+
+def agreement(drawing: Drawing, parses: Drawing) -> float:
+    """Share of steps with the same choices in two drawings, of the steps that either draws (skips agree too easily)."""
+    same = torch.stack([a == b for a, b in zip(drawing.tensors(), parses.tensors(), strict=True)]).all(0)
+    drawn = drawing.whether | parses.whether
+    return float((same & drawn).sum() / drawn.sum().clamp_min(1))

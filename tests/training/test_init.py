@@ -21,8 +21,6 @@ from npdraw.parsing import parse
 from npdraw.training import loop, stages
 from training import tiny
 
-torch.set_num_threads(1)
-
 FEW = ImageSet("few strokes", tiny.strokes(60, seed=5))
 
 

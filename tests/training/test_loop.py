@@ -18,8 +18,6 @@ from npdraw.training.loop import Average, Stage, fit, hash_of, order, rate_at, s
 from npdraw.training.run import Run
 from training import tiny
 
-torch.set_num_threads(1)
-
 
 class ToyLoss(NamedTuple):
     total: Tensor

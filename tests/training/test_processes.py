@@ -18,8 +18,6 @@ from npdraw.processes import Process, this_process
 from npdraw.training import stages
 from training import tiny
 
-torch.set_num_threads(1)
-
 CHANGES: tiny.Settings = {
     "checkpoint_steps": 7,
     "prior": {"dropout": 0.0},

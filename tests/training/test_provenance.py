@@ -16,8 +16,6 @@ from npdraw.training import provenance, stages
 from training import tiny
 from training.test_scoring import DATA, SampleScore, scored
 
-torch.set_num_threads(1)
-
 
 def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:
     """As if a program had been started so; a worker of the tests is none that has a file."""

@@ -15,8 +15,6 @@ from npdraw.store import replacing, write_tensors
 from npdraw.training import loop, stages
 from training import tiny
 
-torch.set_num_threads(1)
-
 EVERY = 7  # steps between checkpoints: no divisor of the five steps of an epoch
 CHANGES: tiny.Settings = {
     "checkpoint_steps": EVERY,

@@ -24,8 +24,6 @@ from npdraw.training import stages
 from npdraw.training.run import Run, pack_optimizer, unpack_optimizer
 from training import tiny
 
-torch.set_num_threads(1)
-
 
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:

@@ -17,7 +17,7 @@ from npdraw.choices import Terms
 from npdraw.config import Config, Reading, Split, from_dict
 from npdraw.data import ImageSet, Subset, binarise, choose, load
 from npdraw.derive import derive
-from npdraw.drawing import Drawing
+from npdraw.drawing import Drawing, agreement
 from npdraw.errors import TrainingError
 from npdraw.likelihoods import Likelihood
 from npdraw.model import Loss, NPDraw
@@ -25,10 +25,8 @@ from npdraw.plan import plan
 from npdraw.prior import Prior
 from npdraw.training import loop, stages
 from npdraw.training.loop import order
-from npdraw.training.stages import Images, agreement, calibrate
+from npdraw.training.stages import Images, calibrate
 from training import tiny
-
-torch.set_num_threads(1)
 
 
 def untrained(config: Config, images: Tensor) -> NPDraw:

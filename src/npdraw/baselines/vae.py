@@ -8,7 +8,6 @@
 - It is kept once it is made, as classifiers are, and `digest` tells one from another.
 """
 
-import hashlib
 import math
 import os
 from collections.abc import Sequence
@@ -22,16 +21,15 @@ from torch import Tensor, nn
 from npdraw import likelihoods
 from npdraw.canvas import to_unit
 from npdraw.config import Config
-from npdraw.data.alone import alone
 from npdraw.data.images import Subset
 from npdraw.data.prepared import digest
 from npdraw.data.splits import shuffled
 from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation.features import Pictures
+from npdraw.evaluation.keeping import keep, weights_digest
 from npdraw.noise import seed_list, uniform
 from npdraw.prior import fixed_batch
 from npdraw.progress import Progress
-from npdraw.store import read_tensors, write_tensors
 
 VERSION = 1  # of network and recipe; what another version made is made again
 LATENT, WIDTH, SMALLEST = 32, 64, 4  # numbers of the latent, channels, side of the smallest map
@@ -40,7 +38,6 @@ BATCH, FEWEST, NUMBERS = 64, 8, 50_000  # images a step, and numbers in them: la
 LEAST, MOST = 300, 2000  # ... and steps are bounded, so that no set takes more than minutes on a CPU
 CHUNK = 256  # images at a time
 PRIOR_STREAM, POSTERIOR_STREAM = 21, 22  # of draws of the latent
-KIND = "vae"  # of file
 
 
 class Loss(NamedTuple):
@@ -91,10 +88,7 @@ class VAE(nn.Module):
     @property
     def digest(self) -> str:
         """A name for these weights."""
-        content = hashlib.sha256()
-        for weights in self.state_dict().values():
-            content.update(weights.cpu().numpy().tobytes())
-        return content.hexdigest()[:16]
+        return weights_digest(self)
 
     def _posterior(self, images: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and log-variance of the latent, each (B,LATENT)."""
@@ -209,28 +203,13 @@ def load_vae(
 ) -> VAE:  # fmt: skip
     """The VAE of these images, trained once: kept in `folder`, found by what it was trained on."""
     words = digest(VERSION, Pictures(images, images.index, ink).digest, likelihood, mixtures)
-    path = folder / f"vae-{words[:16]}.safetensors"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with alone(path.with_name(f".{path.name}.lock"), "training a VAE of these images", progress):
-            try:
-                return _read(path, VAE(images.shape[1:], likelihood, mixtures)).to(device)
-            except (ValueError, KeyError, TypeError, RuntimeError):
-                pass  # it is not there, or not whole
-            model = train_vae(images, likelihood, mixtures, ink, device, progress)
-            write_tensors(path, KIND, model.state_dict(), {"digest": model.digest})
-            return model
-    except OSError as error:
-        raise InputError(
-            f"cannot keep a VAE in {folder} ({error.strerror or error}); make room there, or choose another folder "
-            "with --data-dir"
-        ) from None
-
-
-def _read(path: Path, model: VAE) -> VAE:
-    """The weights of a file put into a model; whatever does not fit raises."""
-    tensors, meta = read_tensors(path, KIND)
-    model.load_state_dict(tensors)
-    if model.digest != meta["digest"]:
-        raise ValueError(f"{path} is not whole")
-    return model.requires_grad_(False).eval()
+    network = keep(
+        folder,
+        words,
+        "vae",
+        "a VAE",
+        lambda: VAE(images.shape[1:], likelihood, mixtures),
+        lambda: train_vae(images, likelihood, mixtures, ink, device, progress),
+        progress,
+    )
+    return network.to(device)

@@ -11,7 +11,6 @@
   once it is made, and `digest` tells one from another.
 """
 
-import hashlib
 from pathlib import Path
 from typing import ClassVar
 
@@ -19,14 +18,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from npdraw.data.alone import alone
 from npdraw.data.images import Subset, binarise
 from npdraw.data.prepared import digest
 from npdraw.data.splits import shuffled
 from npdraw.errors import InputError
 from npdraw.evaluation.features import Pictures
+from npdraw.evaluation.keeping import keep, weights_digest
 from npdraw.progress import Progress
-from npdraw.store import read_tensors, write_tensors
 from npdraw.words import many
 
 VERSION = 1  # of network and recipe; classifiers of another version are made again
@@ -37,7 +35,6 @@ HELD_OUT = 2000
 SHIFT = 2  # pixels
 MIN_IMAGES = 20  # so that two images are held out and a batch has something to normalise by
 CHUNK = 500  # held-out images that are looked at in one go
-KIND = "classifier"  # of file
 
 
 class Classifier(nn.Module):
@@ -77,10 +74,7 @@ class Classifier(nn.Module):
     @property
     def digest(self) -> str:
         """A name for these weights: figures of two classifiers must not be compared."""
-        content = hashlib.sha256()
-        for weights in self.state_dict().values():
-            content.update(weights.cpu().numpy().tobytes())
-        return content.hexdigest()[:16]
+        return weights_digest(self)
 
 
 def train_classifier(
@@ -133,33 +127,17 @@ def load_classifier(
     """The classifier of these images, trained once: kept in `folder`, found by what it was trained on."""
     classes = _check(images, labels)
     words = digest(VERSION, Pictures(images, images.index, ink).digest, labels.tolist())
-    path = folder / f"classifier-{words[:16]}.safetensors"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        with alone(path.with_name(f".{path.name}.lock"), "training a classifier of these images", progress):
-            try:
-                model = Classifier(images.shape[1:], classes, _name(images, classes, ink))
-                return _read(path, model).to(device)
-            except (ValueError, KeyError, TypeError, RuntimeError):
-                pass  # it is not there, or not whole
-            model = train_classifier(images, labels, ink, device, progress)
-            write_tensors(path, KIND, model.state_dict(), {"accuracy": model.accuracy, "digest": model.digest})
-            return model
-    except OSError as error:
-        raise InputError(
-            f"cannot keep a classifier in {folder} ({error.strerror or error}); make room there, or choose another "
-            "folder with --data-dir"
-        ) from None
-
-
-def _read(path: Path, model: Classifier) -> Classifier:
-    """The weights of a file put into a model; whatever does not fit raises."""
-    tensors, meta = read_tensors(path, KIND)
-    model.load_state_dict(tensors)
-    model.accuracy = float(meta["accuracy"])
-    if model.digest != meta["digest"]:
-        raise ValueError(f"{path} is not whole")
-    return model.requires_grad_(False).eval()
+    network = keep(
+        folder,
+        words,
+        "classifier",
+        "a classifier",
+        lambda: Classifier(images.shape[1:], classes, _name(images, classes, ink)),
+        lambda: train_classifier(images, labels, ink, device, progress),
+        progress,
+        ("accuracy",),
+    )
+    return network.to(device)
 
 
 def _check(images: Subset, labels: Tensor) -> int:

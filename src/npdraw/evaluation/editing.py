@@ -20,7 +20,7 @@ from torch import Tensor
 
 from npdraw.baselines.vae import LATENT, PRIOR_STREAM, normal
 from npdraw.canvas import Grid, mask_cells
-from npdraw.drawing import Drawing
+from npdraw.drawing import Drawing, agreement
 from npdraw.model import NPDraw
 from npdraw.noise import choose, seed_list, uniform, wide
 from npdraw.parsing import psnr
@@ -120,8 +120,6 @@ def best_locality(before: Tensor, after: Tensor, grid: Grid) -> Locality:
 
 def adherence(model: NPDraw, drawings: Drawing) -> Adherence:
     """Drawings against the parses of what the model shows for them."""
-    from npdraw.training.stages import agreement  # with Lightning, which takes seconds to import
-
     canvases, drawings = model.render(drawings), drawings.to(model.device)
     again = model.parse(model.decode(drawings))
     same, kept = (agreement(x, drawings) for x in (again, model.parse(canvases)))

@@ -32,7 +32,7 @@ from npdraw.canvas import Grid, Shrunk, Stack, to_unit
 from npdraw.config import Config, fixed
 from npdraw.data import ImageSet, Subset, binarise, choose
 from npdraw.data.images import describe
-from npdraw.drawing import Drawing
+from npdraw.drawing import Drawing, agreement
 from npdraw.errors import InputError
 from npdraw.evaluation.features import Extractor
 from npdraw.evaluation.inception import load_inception
@@ -386,13 +386,6 @@ def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) 
         rows = {name: model.as_given(x) for name, x in {**rows, "reconstruction": model.decode(drawn)}.items()}
         show.save_picture(show.pairs(rows), pictures / "reconstructions.png")
     return scores
-
-
-def agreement(drawing: Drawing, parses: Drawing) -> float:
-    """Share of steps with the same choices in two drawings, of the steps that either draws (skips agree too easily)."""
-    same = torch.stack([a == b for a, b in zip(drawing.tensors(), parses.tensors(), strict=True)]).all(0)
-    drawn = drawing.whether | parses.whether
-    return float((same & drawn).sum() / drawn.sum().clamp_min(1))
 
 
 @torch.no_grad()
