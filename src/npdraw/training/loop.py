@@ -157,7 +157,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         stage.extra.update({k.removeprefix("extra."): v for k, v in tensors.items() if k.startswith("extra.")})
     run.rewind(stage.name, step)
     if config.compile or (config.precision == "auto" and device.type == "cuda"):
-        stage.objective.compile()
+        stage.objective.compile(mode="reduce-overhead")  # CUDA graphs: such small nets are bound by launches
     objective, wrapped = fabric.setup(stage.objective, optimizer)
     if not trained or not total:
         return
