@@ -25,7 +25,7 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils.flop_counter import FlopCounterMode
 
 from npdraw import Config, Drawing, store
-from npdraw.training.loop import Average
+from npdraw.training.loop import COMPILE, Average
 from npdraw.training.stages import ModelObjective, PriorObjective
 
 Precision = Literal["fp32", "bf16"]
@@ -64,7 +64,7 @@ class Step:
         self.average = Average(self.trained, settings.ema)
         if config.compile:
             torch.compiler.reset()  # each step compiles as the first of a process does
-            self.objective.compile()
+            self.objective.compile(mode=COMPILE)
 
     def loss(self) -> Tensor:
         if isinstance(self.objective, PriorObjective):

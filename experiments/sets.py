@@ -44,7 +44,7 @@ SETS = {
         "Omniglot",
         "B. M. Lake, R. Salakhutdinov and J. B. Tenenbaum, Science 350, 2015; MIT licence.",
         24_345,
-        "Dense characters come out grey and smeared; some strokes end in nothing, or do not meet.",
+        "Dense characters clot; some strokes end in nothing, or do not meet; few are letters that a person could name.",
         5.53,
         "The published drawings averaged by area; the paper's file is another resampling of them.",
     ),

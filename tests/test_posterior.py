@@ -91,3 +91,21 @@ def test_every_weight_learns(heads: str, whether: str, regulariser: float, no_re
             assert p.grad is None, name
         else:
             assert p.grad is not None and p.grad.isfinite().all() and p.grad.abs().sum() > 0, name
+
+
+@pytest.mark.parametrize("heads", ["cell", "global"])
+def test_a_common_shift_costs_no_digits_in_bf16(heads: str) -> None:
+    """Softmax does not see what all logits of a choice share, so training lets it grow; differences must survive it."""
+    torch.manual_seed(0)
+    posterior = Posterior(1, (8, 8), Grid(8, 8, 4), 7, 4, 16, heads).eval()
+    images = torch.rand(4, 1, 8, 8)
+
+    def logits() -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return posterior(images).what.log_softmax(-1)
+
+    before = logits()
+    with torch.no_grad():
+        posterior.get_parameter(f"what.{2 if heads == 'cell' else 3}.bias").add_(5000.0)
+    after = logits()
+    assert before.std() > 0.01 and torch.allclose(before, after, atol=2e-3)

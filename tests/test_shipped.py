@@ -49,9 +49,8 @@ def test_its_card_has_the_figures_of_its_scores(name: str) -> None:
     found = json.loads((SHIPPED[name] / "scores.json").read_text(encoding="utf-8"))
     assert page == card(name, store.load_model(name), found)
     rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in page.splitlines() if line.startswith("| ")]
-    shown = {row[0]: row[1:3] for row in rows[2:]}
-    for score in found["scores"].values():
-        value, real = shown[score["label"].strip()]
+    for score, (label, value, real, _) in zip(found["scores"].values(), rows[2:], strict=True):
+        assert label == score["label"].strip()
         figures = [float(x.replace(",", "")) for x in (*value.split(" ± "), *[real] * bool(real))]
         wanted = [score[key] for key in ("value", "error", "real") if key in score]
         assert figures == pytest.approx(wanted, rel=0.05, abs=1e-9)  # an error has two digits

@@ -4,6 +4,8 @@ Text and appendix read two ways, and the feature map (28 -> 14 -> 7 -> 4) cannot
 - `heads: cell`: the map is resized bilinearly to the grid, and 1 x 1 convolutions read step t off cell t.
 - `heads: global`: heads over the flattened map give all T steps at once.
 Three layers of stride 2, the rest of stride 1; four layers for ink (appendix), five for colour (text).
+Heads stay in float32 under autocast: a shift common to all logits of a choice costs nothing, so nothing holds it back,
+and far from 0 bf16 has no digits left for their differences.
 """
 
 import torch
@@ -51,15 +53,16 @@ class Posterior(nn.Module):
         self.what, self.where, self.whether = (head(n) for n in self.outputs)
 
     def forward(self, images: Tensor) -> Choices:
-        x = self.body(images)
-        if self.cell:
-            size = (self.grid.rows, self.grid.columns)
-            x = F.interpolate(x, size=size, mode="bilinear", align_corners=False)  # (B,width,R,S)
-            what, where, whether = (h(x).flatten(2).mT for h in (self.what, self.where, self.whether))  # (B,T,n)
-        else:
-            b, t = len(x), self.grid.cells
-            what, where, whether = (h(x).reshape(b, t, -1) for h in (self.what, self.where, self.whether))
-        return Choices(what, where, whether[..., 0]).float()
+        x = self.body(images).float()
+        with torch.autocast(x.device.type, enabled=False):  # logits in bf16 drift, see above
+            if self.cell:
+                size = (self.grid.rows, self.grid.columns)
+                x = F.interpolate(x, size=size, mode="bilinear", align_corners=False)  # (B,width,R,S)
+                what, where, whether = (h(x).flatten(2).mT for h in (self.what, self.where, self.whether))  # (B,T,n)
+            else:
+                b, t = len(x), self.grid.cells
+                what, where, whether = (h(x).reshape(b, t, -1) for h in (self.what, self.where, self.whether))
+        return Choices(what, where, whether[..., 0])
 
     def noise(self, batch: int) -> Tensor:
         """Uniforms for one sample of each image, from torch's own generator: (B, T, M + L + 1)"""

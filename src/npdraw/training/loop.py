@@ -22,6 +22,8 @@ from npdraw.errors import InputError, TrainingError
 from npdraw.progress import Progress
 from npdraw.training.run import Run, pack_optimizer, unpack_optimizer
 
+COMPILE = "reduce-overhead"  # CUDA graphs: steps of such small nets are bound by launches
+
 
 @dataclass
 class Stage:
@@ -157,7 +159,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         stage.extra.update({k.removeprefix("extra."): v for k, v in tensors.items() if k.startswith("extra.")})
     run.rewind(stage.name, step)
     if config.compile or (config.precision == "auto" and device.type == "cuda"):
-        stage.objective.compile(mode="reduce-overhead")  # CUDA graphs: such small nets are bound by launches
+        stage.objective.compile(mode=COMPILE)
     objective, wrapped = fabric.setup(stage.objective, optimizer)
     if not trained or not total:
         return

@@ -40,11 +40,11 @@ def _command() -> str:
 
 
 def _commit() -> str:
-    """The commit of the work tree that this package lies in, `-dirty` where files differ from it; elsewhere, as in a
-    container, what $NPDRAW_COMMIT says."""
+    """What $NPDRAW_COMMIT says, for code that was copied away from its history; otherwise the commit of the work tree
+    that this package lies in, `-dirty` where files differ from it."""
     tree = Path(npdraw.__file__).parents[2]
-    if not (tree / ".git").exists():
-        return os.environ.get("NPDRAW_COMMIT", "")
+    if (said := os.environ.get("NPDRAW_COMMIT")) or not (tree / ".git").exists():
+        return said or ""
     ask = ["git", "-C", str(tree), "describe", "--always", "--dirty", "--abbrev=40", "--exclude=*"]
     try:
         return subprocess.run(ask, capture_output=True, text=True, timeout=PATIENCE, check=True).stdout.strip()
