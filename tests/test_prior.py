@@ -494,3 +494,20 @@ def test_a_prefix_that_repeats_a_place_is_refused_where_none_may() -> None:
     assert tiny().sample(1, prefix=begun).first(2) == begun
     with pytest.raises(InputError, match="same place twice"):
         tiny(no_repeat=True).sample(1, prefix=begun)
+
+
+def test_a_common_shift_costs_no_digits_in_bf16() -> None:
+    """As of the posterior's heads: what all logits of a choice share may grow, and differences must survive it."""
+    torch.manual_seed(0)
+    bank = PartBank(torch.rand(7, 1, 4, 4))
+    prior = Prior(bank, Grid(8, 8, 4), width=16, depth=1, heads=2, head_dim=8, mlp=16).eval()
+    drawing = Drawing(torch.randint(7, (3, 4)), torch.arange(4).expand(3, 4), torch.ones(3, 4, dtype=torch.bool))
+
+    def log_probs() -> torch.Tensor:
+        with torch.autocast("cpu", torch.bfloat16):
+            return prior.choices(drawing).what.log_softmax(-1)
+
+    before = log_probs()
+    with torch.no_grad():
+        prior.get_parameter("what.2.bias").add_(5000.0)
+    assert before.std() > 0.01 and torch.allclose(before, log_probs(), atol=2e-3)

@@ -5,6 +5,7 @@ by whether: by its value in a log-probability, by its probability in a divergenc
 value, and it gives whether a gradient).
 """
 
+from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
 import torch
@@ -28,15 +29,17 @@ class Terms(NamedTuple):
         return (self.what + self.where + self.whether).sum(1)
 
 
+def unrounded(device: torch.device) -> AbstractContextManager[object]:
+    """Where logits are made: float32 also under autocast. Tensors that have a shape alone know no autocast."""
+    return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
+
+
 class Choices(NamedTuple):
     """Logits of a batch of steps."""
 
     what: Tensor  # (B,T,M)
     where: Tensor  # (B,T,L)
     whether: Tensor  # (B,T)
-
-    def float(self) -> "Choices":
-        return Choices(*(x.float() for x in self))
 
     def forbid(self, used: Tensor) -> "Choices":
         """The same with where renormalised over the places that are not used, (B,T,L) bool."""

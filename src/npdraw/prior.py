@@ -24,7 +24,7 @@ from torch import Tensor, nn
 
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid, cell_canvases, mask_cells, place_masks, used_places
-from npdraw.choices import NEVER, Choices, Terms
+from npdraw.choices import NEVER, Choices, Terms, unrounded
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.graphs import replay
@@ -193,9 +193,10 @@ class Prior(nn.Module):
         self.what, self.where, self.whether = head(len(bank)), head(self.places), head(1)
 
     def heads(self, x: Tensor) -> Choices:
-        """(...,W) -> logits, in float32"""
-        x = self.norm(x)
-        return Choices(self.what(x), self.where(x), self.whether(x)[..., 0]).float()
+        """(...,W) -> logits, in float32 also under autocast (posterior.py says why)"""
+        with unrounded(x.device):
+            x = self.norm(x.float())
+            return Choices(self.what(x), self.where(x), self.whether(x)[..., 0])
 
     def forward(self, cells: Tensor, masks: Tensor) -> Choices:
         """Logits of steps 0 .. S, given canvases (B,S,L,D) and place masks (B,S,L) after steps 0 .. S-1."""
