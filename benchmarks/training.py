@@ -73,8 +73,7 @@ class Step:
         if self.model.config.data.binarise == "dynamic":
             images = (torch.rand_like(images) < images).float()
         stage, noise = self.model.config.model_stage, self.model.posterior.noise(batch)
-        always = min(stage.parsed_start, stage.parsed_end) == 1
-        parsed = None if always else torch.rand(batch, device=images.device) < 0.5
+        parsed = None if stage.always_parsed else torch.rand(batch, device=images.device) < 0.5
         weight = 0.0 if self.taken % self.cycle else stage.kl * self.cycle
         self.taken += 1
         return self.objective(images, *self.parses.tensors(), noise, self.heat, parsed, weight).total

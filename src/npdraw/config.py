@@ -21,6 +21,7 @@ LARGEST = 10**12  # a finite stand-in for any number that may be large
 BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all others are counts of at least 1
     "prior.dropout": (0, 0.99),
     "posterior.layers": (3, 100),  # the first three have stride 2
+    "decoder.freedom": (0, 1),
     "prior_stage.epochs": (0, LARGEST),
     "prior_stage.rate": (1e-12, LARGEST),
     "prior_stage.warmup": (0, LARGEST),
@@ -28,6 +29,8 @@ BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all
     "prior_stage.ema": (0, 0.999999),
     "model_stage.epochs": (0, LARGEST),
     "model_stage.rate": (1e-12, LARGEST),
+    "model_stage.warmup": (0, LARGEST),
+    "model_stage.corrupted": (0, 1),
     "model_stage.ema": (0, 0.999999),
     "model_stage.regulariser": (0, LARGEST),
     "model_stage.kl": (0, LARGEST),
@@ -206,10 +209,17 @@ class DecoderConfig:
     """Two plain convolutions (ink) or two residual blocks (colour)."""
     shortcut: bool = False
     """Let the last layer see the canvas too."""
-    likelihood: Literal["bernoulli", "mixture"] = "bernoulli"
-    """Bernoulli for ink, mixture of discretised logistics for grey levels and colour."""
+    likelihood: Literal["bernoulli", "mixture", "flow"] = "bernoulli"
+    """Bernoulli for ink, mixture of discretised logistics for grey levels and colour; flow: none that could be computed,
+    but a rectified flow from noise to image given the canvas, which is far better."""
     mixtures: int = 10
     """Components of the mixture."""
+    blocks: int = 2
+    """Residual blocks a level of a flow's net."""
+    evaluations: int = 35
+    """How often a flow's net is run for a picture, an odd number."""
+    freedom: float = 0.0
+    """What a flow is told of a drawing: 0, keep to it; 1, improve on it."""
 
 
 @dataclass(frozen=True)
@@ -242,8 +252,12 @@ class ModelStage:
     """Images a step, over all processes."""
     rate: float = 1e-3
     """Learning rate of Adam."""
+    warmup: int = 0
+    """Steps over which the rate rises from 0."""
     decay: bool = False
     """Let the rate fall to 0 by a cosine."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """muon: for the decoder's inner convolutions, with Adam for all else."""
     ema: float = 0.999
     """Decay of the running average of weights; 0 for none."""
     regulariser: float = 50.0
@@ -258,6 +272,9 @@ class ModelStage:
     """... and at last."""
     parsed_epochs: int = 1
     """Epochs over which that share moves from first to last."""
+    corrupted: float = 0.0
+    """Share of images whose parses are corrupted for the decoder: some parts drawn again by the prior, and pixel noise, so
+    that it learns to make good what samples get wrong. Only where canvases come from parses."""
     temperature_rate: float = 0.01386
     """Gumbel temperature max(0.5, exp(-rate * epoch))."""
     score_every: int = 0
@@ -269,6 +286,11 @@ class ModelStage:
     """End the stage after so many scores without a better one; 0: never."""
     joint: bool = False
     """Train the prior together with posterior and decoder."""
+
+    @property
+    def always_parsed(self) -> bool:
+        """Whether the decoder sees canvases of parses alone."""
+        return min(self.parsed_start, self.parsed_end) == 1
 
 
 @dataclass(frozen=True)
@@ -318,6 +340,14 @@ class Config:
                 "model-stage.patience counts scores, and none are taken; give --model-stage.score-every the epochs "
                 "between them, or leave --model-stage.patience away"
             )
+        if self.decoder.likelihood == "flow" and not self.model_stage.always_parsed:
+            raise InputError("a flow learns from parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1")
+        if self.model_stage.corrupted and not self.model_stage.always_parsed:
+            raise InputError(
+                "model-stage.corrupted is of parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1 too"
+            )
+        if self.decoder.evaluations % 2 == 0:
+            raise InputError(f"decoder.evaluations must be odd, not {self.decoder.evaluations}")
         if self.bank.parts > self.bank.patches:
             raise InputError(
                 f"{self.bank.parts} parts asked for of {self.bank.patches} patches; ask for fewer parts or more patches"
@@ -361,7 +391,7 @@ def fixed(config: Config) -> dict[str, Any]:
     data = {f"data.{name}": getattr(config.data, name) for name in ("height", "width", "channels", "canvas")}
     parts = {"bank": config.bank, "prior": config.prior, "posterior": config.posterior, "decoder": config.decoder}
     nets = {f"{part}.{name}": value for part, group in parts.items() for name, value in vars(group).items()}
-    free = ("prior.dropout", "posterior.whether")  # of training alone
+    free = ("prior.dropout", "posterior.whether", "decoder.evaluations", "decoder.freedom")  # of training or use alone
     return {name: value for name, value in (data | nets).items() if name not in free}
 
 

@@ -325,8 +325,8 @@ def fit_model(
         elif config.data.binarise == "fixed":
             images = binarise(images, training.seeds[index])
         share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
-        always = min(s.parsed_start, s.parsed_end) == 1  # another graph to compile, so not for some epochs alone
-        parsed = None if always else torch.rand(len(images), device=device) < share
+        # no share at all is another graph to compile, so not for some epochs alone
+        parsed = None if s.always_parsed else torch.rand(len(images), device=device) < share
         heat = torch.full((), max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
         weight = s.kl * s.kl_every if step % s.kl_every == 0 else 0.0
         return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight
@@ -351,7 +351,7 @@ def fit_model(
     def over() -> bool:
         return bool(s.patience and "waited" in extra and extra["waited"] >= s.patience)
 
-    settings = (s.epochs, s.batch, s.rate, s.decay, 0, s.ema)
+    settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
     stage = Stage("model", ModelObjective(model), *settings, batch_of, after_epoch, over, extra, "model-stage.batch")
     fit(fabric, run, stage, len(training.pixels), progress)
     if score is None or not extra:
