@@ -210,8 +210,8 @@ class DecoderConfig:
     shortcut: bool = False
     """Let the last layer see the canvas too."""
     likelihood: Literal["bernoulli", "mixture", "flow"] = "bernoulli"
-    """Bernoulli for ink, mixture of discretised logistics for grey levels and colour; flow: none that could be computed,
-    but a rectified flow from noise to image given the canvas, which is far better."""
+    """Bernoulli for ink, mixture of discretised logistics for grey levels and colour; flow: none that can be computed,
+    but a rectified flow from noise to image, given the canvas."""
     mixtures: int = 10
     """Components of the mixture."""
     blocks: int = 2
@@ -273,8 +273,8 @@ class ModelStage:
     parsed_epochs: int = 1
     """Epochs over which that share moves from first to last."""
     corrupted: float = 0.0
-    """Share of images whose parses are corrupted for the decoder: some parts drawn again by the prior, and pixel noise, so
-    that it learns to make good what samples get wrong. Only where canvases come from parses."""
+    """Share of images whose parses are corrupted for the decoder, some parts drawn again by the prior, and pixel noise:
+    so it learns to make good what samples get wrong. Only where all canvases come from parses."""
     temperature_rate: float = 0.01386
     """Gumbel temperature max(0.5, exp(-rate * epoch))."""
     score_every: int = 0

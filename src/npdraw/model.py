@@ -10,22 +10,39 @@ from pathlib import Path
 from typing import NamedTuple, Self
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npdraw import likelihoods
 from npdraw.bank import PartBank
-from npdraw.canvas import Grid, last_cells, place_masks, render, soft_cell_canvases, to_unit, used_places
+from npdraw.canvas import (
+    Grid,
+    last_cells,
+    mask_cells,
+    place_masks,
+    render,
+    soft_cell_canvases,
+    to_unit,
+    used_places,
+)
 from npdraw.choices import Choices, Terms, relax
 from npdraw.config import Config
 from npdraw.decoder import Decoder
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.noise import seed_list, uniform, wide
+from npdraw.flow import Flow
+from npdraw.graphs import replay
+from npdraw.noise import normal, seed_list, uniform, wide
 from npdraw.parsing import parse
 from npdraw.posterior import Posterior
 from npdraw.prior import Prior, fixed_batch
 
 CHUNK = 256  # images at a time in functions that take a whole set
+FLOWING = {
+    "cpu": 1,
+    "cuda": 256,
+}  # pictures that a flow makes at once: always as many, so that a seed means one picture
+_NOISE = 2  # stream of a flow's noise; the prior has 0 and the posterior 1
 
 
 class Sample(NamedTuple):
@@ -72,9 +89,13 @@ class NPDraw(nn.Module):
         self.prior = Prior(bank, self.grid, **vars(c.prior))
         q = c.posterior
         self.posterior = Posterior(d.channels, size, self.grid, len(bank), q.layers, q.width, q.heads)
-        outputs = likelihoods.outputs(c.decoder.likelihood, d.channels, c.decoder.mixtures)
         x = c.decoder
-        self.decoder = Decoder(d.channels, c.canvas_size, size, outputs, x.width, x.middle, x.shortcut)
+        self.decoder: Decoder | Flow
+        if x.likelihood == "flow":
+            self.decoder = Flow(d.channels, size, x.width, x.blocks)
+        else:
+            outputs = likelihoods.outputs(x.likelihood, d.channels, x.mixtures)
+            self.decoder = Decoder(d.channels, c.canvas_size, size, outputs, x.width, x.middle, x.shortcut)
 
     @property
     def bank(self) -> PartBank:
@@ -97,21 +118,76 @@ class NPDraw(nn.Module):
         """The canvas of each drawing: (B,C,h,w)"""
         return render(drawing.to(self.device), self.bank.parts, self.grid)
 
+    @property
+    def likely(self) -> bool:
+        """Whether there is a distribution of pixels given a canvas that can be computed; a flow has none."""
+        return not isinstance(self.decoder, Flow)
+
     def likelihood(self, canvas: Tensor) -> likelihoods.Likelihood:
         """The distribution of pixels given canvases (B,C,h,w)."""
         c = self.config.decoder
+        if c.likelihood == "flow":
+            raise InputError("this model's decoder is a flow, which has no likelihood; leave ELBO and NLL out")
         return likelihoods.make(c.likelihood, self.decoder(canvas), self.config.data.channels, c.mixtures)
 
     @torch.no_grad()
-    def decode(self, drawing: Drawing) -> Tensor:
-        """What the model shows for each drawing: (B,C,H,W). Batches are padded, so a drawing always looks the same."""
+    def decode(
+        self,
+        drawing: Drawing,
+        seed: int | Sequence[int] = 0,
+        evaluations: int | None = None,
+        freedom: float | None = None,
+    ) -> Tensor:
+        """What the model shows for each drawing: (B,C,H,W). Batches are padded, so a drawing always looks the same.
+
+        A flow makes number i from the noise of seed + i (or seed[i]); the same drawing with the same seed is the same
+        picture, and a drawing that differs in one cell one that differs around it. More evaluations are better and
+        slower, fewer a preview. To other decoders these three say nothing.
+        """
         self._no_batch_statistics()
+        if isinstance(self.decoder, Flow):
+            return self._flow(drawing.to(self.device), seed_list(len(drawing), seed), evaluations, freedom)
         canvas, size = self.render(drawing), min(CHUNK, fixed_batch(self.device))
         pictures = [canvas.new_zeros(0, self.config.data.channels, *self.decoder.size)]
         for x in canvas.split(size) if len(canvas) else ():
             padded = torch.cat([x, x[-1:].expand(size - len(x), -1, -1, -1)])
             pictures.append(self.likelihood(padded).picture()[: len(x)])
         return torch.cat(pictures)
+
+    def _flow(self, drawing: Drawing, seeds: list[int], evaluations: int | None, freedom: float | None) -> Tensor:
+        """`decode` by a flow, as many pictures at a time as FLOWING says; on a GPU each time as one CUDA graph."""
+        c, net, device = self.config, self.decoder, self.device
+        assert isinstance(net, Flow)
+        settings = evaluations or c.decoder.evaluations, c.decoder.freedom if freedom is None else freedom
+        if len(seeds) != len(drawing):
+            raise InputError(f"{len(drawing)} drawings need as many seeds, not {len(seeds)}")
+        if settings[0] % 2 == 0 or not 0 <= settings[1] <= 1:
+            raise InputError(f"evaluations must be odd and freedom from 0 to 1, not {settings[0]} and {settings[1]:g}")
+        shape, size = (c.data.channels, *net.size), FLOWING.get(device.type, 16)
+        found = [torch.zeros(0, *shape, device=device)]
+
+        def work(given: Tensor) -> tuple[Tensor]:
+            noise, condition = given.split([shape[0], shape[0] + 1], dim=1)
+            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
+                return (net.generate(noise, condition, *settings),)
+
+        for first in range(0, len(drawing), size):
+            index = torch.arange(first, first + size).clamp_max(len(drawing) - 1)  # pad with the last
+            noise = normal(torch.tensor(seeds, device=device)[index.to(device)], math.prod(shape), _NOISE)
+            condition = F.interpolate(self.condition(drawing[index.to(device)]), size=net.size)
+            given = torch.cat([noise.to(device).reshape(-1, *shape), condition], dim=1)  # (B,2C+1,H,W)
+            (made,) = replay(net, settings, work, given) if device.type == "cuda" else work(given)
+            found.append(made[: len(drawing) - first])
+        return torch.cat(found)
+
+    def condition(self, drawing: Drawing, noise: Tensor | None = None) -> Tensor:
+        """What a flow sees of drawings: their canvases, with noise of strengths (B,) where it is given, and which cells
+        are drawn. (B,C+1,h,w)"""
+        canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
+        drawn = mask_cells(place_masks(drawing, self.grid.cells).any(1), self.grid, canvas.dtype)
+        if noise is not None:
+            canvas = canvas + noise[:, None, None, None] * torch.randn_like(canvas)
+        return torch.cat([canvas, self.grid.join(drawn)], dim=1)
 
     @torch.no_grad()
     def sample(
@@ -126,7 +202,7 @@ class NPDraw(nn.Module):
         """Draw new images; number i is the one of seed + i (or seed[i]) in any batch. See `Prior.sample`."""
         heat = self.config.temperature if temperature is None else temperature
         drawing = self.prior.sample(n, seed, heat, top_k, top_p, prefix)
-        return Sample(self.decode(drawing), self.render(drawing), drawing)
+        return Sample(self.decode(drawing, seed), self.render(drawing), drawing)
 
     # --- from images to drawings ---
 
@@ -251,16 +327,25 @@ class NPDraw(nn.Module):
         temperature: Tensor,
         parsed: Tensor | None,
         kl_weight: float,
+        shown: Drawing | None = None,
+        levels: Tensor | None = None,
     ) -> Loss:
         """One batch of stage two. Where `parsed` (B,) is true, or for all images where there is none, the canvas comes
-        from the parse, not from the posterior.
+        from the parse, not from the posterior; where `shown` is given, from these drawings, which are parses corrupted
+        by `levels` (B,2): a share of wrong parts and the strength of noise.
 
         Reconstruction is summed over pixels, KL and regulariser over steps and variables; all are averaged over the
-        batch. The KL of each step is analytic given the (relaxed) canvases before it.
+        batch. The KL of each step is analytic given the (relaxed) canvases before it. Of a flow reconstruction is the
+        mean squared error of the velocity, and without a bound there is no KL.
         """
         stage, places, parts = self.config.model_stage, self.grid.cells, self.bank.parts
-        choices = self.posterior(images)
-        last, kl = last_cells(parses, parts, places), images.new_zeros(())
+        choices, shown = self.posterior(images), parses if shown is None else shown
+        if isinstance(self.decoder, Flow):
+            levels = images.new_zeros(len(images), 2) if levels is None else levels
+            error = self.decoder.loss(images, self.condition(shown, levels[:, 1]), levels)
+            regulariser = -self._log_q(choices, parses).total().mean()
+            return Loss(error + stage.regulariser * regulariser, error, images.new_zeros(()), regulariser)
+        last, kl = last_cells(shown, parts, places), images.new_zeros(())
         if kl_weight or parsed is not None:
             perturbed = choices.perturb(noise)
             drawing = perturbed.best(self.prior.no_repeat)

@@ -55,6 +55,11 @@ def uniform(seeds: Tensor, count: int, stream: int = 0) -> Tensor:
     return _shift(bits, 11).to(torch.float64) * 2.0**-53
 
 
+def normal(seeds: Tensor, count: int, stream: int = 0) -> Tensor:
+    """Standard normal numbers, float32: seeds (B,) int64 -> (B, count); where `uniform` gives its own"""
+    return torch.special.ndtri(uniform(seeds, count, stream).clamp_min(2.0**-54)).float()  # 0 would be minus infinity
+
+
 def choose(probs: Tensor, u: Tensor) -> Tensor:
     """Draw an index from each row of unnormalised probabilities by the inverse of their cumulative sum.
 

@@ -18,7 +18,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from npdraw import likelihoods
+from npdraw import likelihoods, noise
 from npdraw.canvas import to_unit
 from npdraw.config import Config
 from npdraw.data.images import Subset
@@ -27,7 +27,7 @@ from npdraw.data.splits import shuffled
 from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation.features import Pictures
 from npdraw.evaluation.keeping import keep, weights_digest
-from npdraw.noise import seed_list, uniform
+from npdraw.noise import seed_list
 from npdraw.prior import fixed_batch
 from npdraw.progress import Progress
 
@@ -155,8 +155,7 @@ def normal(seed: int | Sequence[int], n: int, stream: int, device: torch.device)
     seeds = torch.tensor(seed_list(n, seed), dtype=torch.int64)
     if len(seeds) != n:
         raise InputError(f"{n} latents need as many seeds, not {len(seeds)}")
-    u = uniform(seeds, LATENT, stream).clamp_min(2.0**-54)  # 0 would be minus infinity
-    return torch.special.ndtri(u).float().to(device)
+    return noise.normal(seeds, LATENT, stream).to(device)
 
 
 def train_vae(

@@ -262,7 +262,7 @@ class Evaluation:
         rebuilt = []
         self.progress.start(title, count)
         for i in range(0, count, protocol.CHUNK):
-            rebuilt.append(protocol.as_bytes(self.model.decode(draw(slice(i, i + protocol.CHUNK)))))
+            rebuilt.append(protocol.as_bytes(self.model.decode(draw(slice(i, i + protocol.CHUNK)), seed=i)))
             self.progress.step(count=len(rebuilt[-1]))
         return torch.cat(rebuilt)
 
@@ -314,8 +314,9 @@ class Evaluation:
         """A plain VAE with the model's likelihood, of the images that the model learned from; against another set than
         the model's, of that set's training images."""
         c = self.model.config
-        settings = c.decoder.likelihood, c.decoder.mixtures, c.data.ink
-        return load_vae(self._training, *settings, self.folder, self.device, self.progress)
+        name = "mixture" if c.decoder.likelihood == "flow" else c.decoder.likelihood  # which has none of its own
+        settings = c.decoder.mixtures, c.data.ink, self.folder, self.device, self.progress
+        return load_vae(self._training, name, *settings)
 
     def editing(self) -> Iterator[Score]:
         model, vae, seen, (_, drawn), seed = self.model, self.vae, self._seen, self._drawn, self.request.seed
@@ -362,6 +363,8 @@ class Evaluation:
         real, name = self.sides.real, self.data.name
         if metric in OF_MODELS and isinstance(self.subject, Tensor):
             return "needs a model, not samples alone"
+        if metric == "nll" and not self.model.likely:
+            return "needs a likelihood of pixels, and the model's decoder is a flow, which has none"
         if metric in ("rfid", "neighbours") and real is None:
             return f"needs held-out images, and {name} has none"
         if metric == "neighbours" and len(self._training) < NEAREST:

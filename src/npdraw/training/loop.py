@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from npdraw.errors import InputError, TrainingError
 from npdraw.progress import Progress
+from npdraw.training.muon import Muon
 from npdraw.training.run import Run, pack_optimizer, unpack_optimizer
 
 COMPILE = "reduce-overhead"  # CUDA graphs: steps of such small nets are bound by launches
@@ -42,6 +43,7 @@ class Stage:
     over: Callable[[], bool]  # whether to stop before the last epoch; a function of `extra`
     extra: dict[str, Tensor]  # further tensors that belong to the stage's state; changed in place or by key
     setting: str  # what to lower when memory is short
+    muon: Sequence[nn.Parameter] = ()  # what Muon moves, with Adam for all else; none: Adam alone
 
 
 class Average:
@@ -89,6 +91,14 @@ def rate_at(stage: Stage, step: int, total: int) -> float:
     """Learning rate: linear warm-up, then constant or a cosine to 0."""
     rate = stage.rate * min(1.0, (step + 1) / stage.warmup) if stage.warmup else stage.rate
     return rate * 0.5 * (1 + math.cos(math.pi * step / total)) if stage.decay else rate
+
+
+def make_optimizer(trained: list[nn.Parameter], stage: Stage, device: torch.device) -> torch.optim.Optimizer:
+    """Adam for all that is trained, or for what the stage does not leave to Muon."""
+    if not stage.muon:
+        return torch.optim.Adam(trained, lr=stage.rate, fused=device.type == "cuda")
+    others = set(trained).difference(stage.muon)
+    return Muon(stage.muon, [p for p in trained if p in others], stage.rate)
 
 
 @contextmanager
@@ -150,7 +160,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         stage.objective.load_state_dict(own)
     trained = [p for p in stage.objective.parameters() if p.requires_grad]
     stage.objective.to(device)
-    optimizer = torch.optim.Adam(trained, lr=stage.rate, fused=device.type == "cuda")
+    optimizer = make_optimizer(trained, stage, device)
     average = Average(trained, stage.ema)
     if step:
         unpack_optimizer(optimizer, {k: v for k, v in tensors.items() if k.startswith("optimizer.")})

@@ -43,6 +43,7 @@ from npdraw.parsing import parse
 from npdraw.prior import Prior
 from npdraw.processes import this_process
 from npdraw.progress import Progress
+from npdraw.training.corrupting import Corrupted
 from npdraw.training.loop import Stage, enough_memory, fit, order
 from npdraw.training.provenance import made_by
 from npdraw.training.run import Run
@@ -85,9 +86,15 @@ class ModelObjective(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor, *rest: Any) -> Loss:
+    def forward(
+        self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor, noise: Tensor, heat: Tensor,
+        parsed: Tensor | None, weight: float, *corrupted: Tensor,
+    ) -> Loss:  # fmt: skip
+        shown = (Drawing(*corrupted[:3]), corrupted[3]) if corrupted else ()
         with autocast(images.device, self.model.config.precision):
-            return self.model.training_loss(images, Drawing(what, where, whether), *rest)
+            return self.model.training_loss(
+                images, Drawing(what, where, whether), noise, heat, parsed, weight, *shown
+            )
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -196,7 +203,8 @@ def train(
         with enough_memory(fabric.device, "the model's sizes"):
             scores = finish(run, model, validation, kept)
             run.log("done", 0, scores)
-            progress.say(f"model: validation ELBO {scores['validation_elbo']:.1f} nats an image")
+            if model.likely:
+                progress.say(f"model: validation ELBO {scores['validation_elbo']:.1f} nats an image")
         if run.writes:
             rows = run.metrics()
             keys = ["total", "validation", "reconstruction", "kl", "regulariser"]
@@ -316,6 +324,8 @@ def fit_model(
     config, s, device = run.config, run.config.model_stage, fabric.device
     model.prior.requires_grad_(s.joint)
     score = SampleScore(network, validation.pixels, validation.seeds, config, device) if network else None
+    model.prior.eval()
+    corrupted = Corrupted.draw(model.prior, training.parses, s.corrupted, config.seed) if s.corrupted else None
     extra: dict[str, Tensor] = {}
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
@@ -329,7 +339,9 @@ def fit_model(
         parsed = None if s.always_parsed else torch.rand(len(images), device=device) < share
         heat = torch.full((), max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
         weight = s.kl * s.kl_every if step % s.kl_every == 0 else 0.0
-        return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight
+        shown, levels = corrupted.take(index.to(device), parses) if corrupted else (None, None)
+        more = () if shown is None else (*shown.tensors(), levels)
+        return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight, *more
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
         last = epoch + 1 == s.epochs
@@ -352,7 +364,9 @@ def fit_model(
         return bool(s.patience and "waited" in extra and extra["waited"] >= s.patience)
 
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
-    stage = Stage("model", ModelObjective(model), *settings, batch_of, after_epoch, over, extra, "model-stage.batch")
+    inner = [p for p in model.decoder.parameters() if p.ndim == 4][1:-1] if s.optimizer == "muon" else ()
+    functions = (batch_of, after_epoch, over)
+    stage = Stage("model", ModelObjective(model), *settings, *functions, extra, "model-stage.batch", inner)
     fit(fabric, run, stage, len(training.pixels), progress)
     if score is None or not extra:
         with enough_memory(device, "the model's sizes"):
@@ -374,8 +388,8 @@ def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) 
     count = min(SCORED, len(validation.pixels))  # evenly chosen: images may be sorted by class
     index = torch.arange(count) * len(validation.pixels) // count
     images, parses = validation.take_ink(index, model.device, run.config.data.binarise)
-    bound = model.elbo(images)
-    scores = {f"validation_{k}": float(v.cpu().double().mean()) for k, v in bound._asdict().items()}
+    bound = model.elbo(images)._asdict() if model.likely else {}
+    scores = {f"validation_{k}": float(v.cpu().double().mean()) for k, v in bound.items()}
     scores["validation_agreement"] = agreement(model.encode(images), parses)
     if run.writes:
         vars(model)["provenance"] = {**run.provenance, "trained": {"prior": run.best_prior(), "model": kept}}

@@ -1,0 +1,149 @@
+"""`Flow`: from a canvas to an image by a rectified flow, so that one canvas has many images, one for each noise.
+
+A point of time t lies between noise n (t = 0) and image x (t = 1): t x + (1 - t) n. The net sees it, the canvas and
+which cells are drawn, and gives the velocity x - n; an image is made by following the velocity from noise.
+
+Choices:
+- Pixels in [-1, 1]. In training logit t ~ N(1.2, 1.2): most is learned where the image already shows through.
+- `generate` takes steps by Heun's method on EDM's grid of noise levels (Karras et al. 2022) with t = 1 / (1 + sigma):
+  an evaluation for each step and one more for each but the last.
+- The net also sees two levels: the share of parts that may be wrong and the strength of noise on the canvas. In
+  training these are what the canvas was corrupted by (training/corrupting.py); in use the share is a choice, `freedom`.
+- A UNet at full resolution: residual blocks with group norm and SiLU, modulated by time and levels; sides are halved
+  until none is above 8; there one layer of attention. From below channels are 2.5, 2, 1, 1/2 ... times `width`: a
+  larger image has further, thinner levels on top.
+- There is no density to compute here: such a model has no likelihood and reports none.
+"""
+
+import math
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+SMALLEST = 8  # side of the smallest map, at most
+TIMES = 64  # frequencies that the time is read by
+MEAN, SPREAD = 1.2, 1.2  # of logit t in training
+SIGMAS, RHO = (80.0, 0.002), 7.0  # of EDM's grid: from the first level of noise to the last, and how they lie between
+WRONG = 0.8  # the largest share of wrong parts that the net has seen, which is `freedom` 1
+
+
+def channels_of(size: tuple[int, int], width: int) -> list[int]:
+    """Channels of each level, the largest map first."""
+    levels = 1 + max(0, math.ceil(math.log2(max(size) / SMALLEST)))
+    wider = [2.5, 2.0, *(2.0**-i for i in range(levels))][:levels][::-1]
+    return [max(8, int(width * x) // 8 * 8) for x in wider]
+
+
+def times(count: int, device: torch.device | str = "cpu") -> Tensor:
+    """The points of time that `count` steps go through, from nearly 0 to 1: (count + 1,) float32"""
+    first, last = (sigma ** (1 / RHO) for sigma in SIGMAS)
+    ramp = torch.linspace(0, 1, count, dtype=torch.float64) if count > 1 else torch.zeros(1, dtype=torch.float64)
+    sigma = (first + ramp * (last - first)) ** RHO
+    return torch.cat([1 / (1 + sigma), torch.ones(1, dtype=torch.float64)]).float().to(device)
+
+
+def _norm(channels: int) -> nn.GroupNorm:
+    return nn.GroupNorm(channels // 8, channels)
+
+
+class Block(nn.Module):
+    """x + conv(conv(x)), normed before each, the second norm scaled and shifted by time and levels."""
+
+    def __init__(self, inputs: int, outputs: int, told: int):
+        super().__init__()
+        self.norm_1, self.conv_1 = _norm(inputs), nn.Conv2d(inputs, outputs, 3, padding=1)
+        self.norm_2, self.conv_2 = _norm(outputs), nn.Conv2d(outputs, outputs, 3, padding=1)
+        self.told = nn.Linear(told, 2 * outputs)
+        self.skip = nn.Identity() if inputs == outputs else nn.Conv2d(inputs, outputs, 1)
+        nn.init.zeros_(self.conv_2.weight)
+        nn.init.zeros_(self.told.weight)
+
+    def forward(self, x: Tensor, told: Tensor) -> Tensor:
+        """(B,inputs,H,W), (B,told) -> (B,outputs,H,W)"""
+        y = self.conv_1(F.silu(self.norm_1(x)))
+        scale, shift = self.told(told)[..., None, None].chunk(2, dim=1)
+        return self.skip(x) + self.conv_2(F.silu(self.norm_2(y) * (1 + scale) + shift))
+
+
+class Attention(nn.Module):
+    """Self-attention over all pixels of a small map."""
+
+    def __init__(self, channels: int):
+        super().__init__()
+        self.heads = max(1, channels // 64)
+        self.norm, self.qkv = _norm(channels), nn.Linear(channels, 3 * channels)
+        self.out = nn.Linear(channels, channels)
+        nn.init.zeros_(self.out.weight)
+
+    def forward(self, x: Tensor) -> Tensor:
+        b, c, h, w = x.shape
+        qkv = self.qkv(self.norm(x).flatten(2).mT).reshape(b, h * w, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
+        y = F.scaled_dot_product_attention(*qkv)  # (B,heads,HW,d)
+        return x + self.out(y.transpose(1, 2).reshape(b, h * w, c)).mT.reshape(b, c, h, w)
+
+
+class Flow(nn.Module):
+    """Canvases of `canvas` pixels to images (B,C,H,W) of `size`."""
+
+    frequencies: Tensor
+
+    def __init__(self, channels: int, size: tuple[int, int], width: int = 128, blocks: int = 2):
+        super().__init__()
+        self.channels, self.size, self.blocks = channels, size, blocks
+        widths, told = channels_of(size, width), 2 * width
+        self.register_buffer("frequencies", math.pi * torch.logspace(0, 3, TIMES), persistent=False)
+        self.told = nn.Sequential(nn.Linear(2 * TIMES + 2, told), nn.SiLU(), nn.Linear(told, told), nn.SiLU())
+        self.first = nn.Conv2d(2 * channels + 1, widths[0], 3, padding=1)
+        self.down, self.smaller, self.larger, self.up = (nn.ModuleList() for _ in range(4))
+        for i, c in enumerate(widths):
+            self.down.extend(Block(c, c, told) for _ in range(blocks))  # of one level after the other
+            self.up.extend(Block(2 * c, c, told) for _ in range(blocks))
+            if i + 1 < len(widths):
+                self.smaller.append(nn.Conv2d(c, widths[i + 1], 3, 2, 1))
+                self.larger.append(nn.Conv2d(widths[i + 1], c, 3, padding=1))
+        self.middle = nn.ModuleList((Block(widths[-1], widths[-1], told), Block(widths[-1], widths[-1], told)))
+        self.attention = Attention(widths[-1])
+        self.norm, self.last = _norm(widths[0]), nn.Conv2d(widths[0], channels, 3, padding=1)
+        nn.init.zeros_(self.last.weight)
+
+    def forward(self, x: Tensor, t: Tensor, condition: Tensor, levels: Tensor) -> Tensor:
+        """The velocity at points x (B,C,H,W) of times t (B,), for conditions (B,C+1,h,w) of canvas and drawn cells, and
+        levels (B,2): float32 (B,C,H,W)"""
+        phases = t[:, None] * self.frequencies  # (B,TIMES)
+        told = self.told(torch.cat([phases.sin(), phases.cos(), levels], dim=1))
+        x = self.first(torch.cat([x, F.interpolate(condition, size=self.size)], dim=1))
+        kept, n = list[Tensor](), self.blocks
+        for i, block in enumerate(self.down):
+            if i and i % n == 0:
+                x = self.smaller[i // n - 1](x)
+            x = block(x, told)
+            kept.append(x)
+        x = self.middle[1](self.attention(self.middle[0](x, told)), told)
+        for i, block in reversed(list(enumerate(self.up))):
+            x = block(torch.cat([x, kept.pop()], dim=1), told)
+            if i and i % n == 0:
+                x = self.larger[i // n - 1](F.interpolate(x, size=kept[-1].shape[-2:]))
+        return self.last(F.silu(self.norm(x))).float()
+
+    def loss(self, images: Tensor, condition: Tensor, levels: Tensor) -> Tensor:
+        """Mean squared error of the velocity towards images (B,C,H,W) in [0, 1], times and noise drawn by torch: ()"""
+        x, noise = 2 * images - 1, torch.randn_like(images)
+        t = torch.sigmoid(MEAN + SPREAD * torch.randn(len(x), device=x.device))
+        at = t[:, None, None, None]
+        return (self(at * x + (1 - at) * noise, t, condition, levels) - (x - noise)).square().mean()
+
+    def generate(self, noise: Tensor, condition: Tensor, evaluations: int, freedom: float) -> Tensor:
+        """Follow the velocity from noise (B,C,H,W): images in [0, 1], (B,C,H,W)"""
+        t = times((evaluations + 1) // 2, noise.device)
+        levels = noise.new_tensor([WRONG * freedom, 0.0]).expand(len(noise), 2)
+        x = (1 - t[0]) * noise
+        for i in range(len(t) - 1):
+            here, there = (time.expand(len(x)) for time in (t[i], t[i + 1]))
+            slope = self(x, here, condition, levels)
+            ahead = x + (t[i + 1] - t[i]) * slope
+            if i + 2 < len(t):  # at the end itself there is nothing left to see
+                slope = (slope + self(ahead, there, condition, levels)) / 2
+                ahead = x + (t[i + 1] - t[i]) * slope
+            x = ahead
+        return ((x + 1) / 2).clamp(0, 1)
