@@ -54,7 +54,8 @@ class Corrupted:
         which = torch.randint(DRAWS, (b, 1, 1), device=device).expand(b, 1, parses.steps)
         what, whether = (x[index].gather(1, which)[:, 0] for x in (self.what, self.whether))  # (B,T)
         again = torch.rand(b, parses.steps, device=device) < wrong[:, None]
+        where = torch.arange(parses.steps, device=device).expand(b, -1)  # a parse draws step t in place t, if at all
         shown = Drawing(
-            torch.where(again, what.long(), parses.what), parses.where, torch.where(again, whether, parses.whether)
+            torch.where(again, what.long(), parses.what), where, torch.where(again, whether, parses.whether)
         )
         return shown, torch.stack([wrong, noise], dim=1)

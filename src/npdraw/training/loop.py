@@ -97,8 +97,8 @@ def make_optimizer(trained: list[nn.Parameter], stage: Stage, device: torch.devi
     """Adam for all that is trained, or for what the stage does not leave to Muon."""
     if not stage.muon:
         return torch.optim.Adam(trained, lr=stage.rate, fused=device.type == "cuda")
-    others = set(trained).difference(stage.muon)
-    return Muon(stage.muon, [p for p in trained if p in others], stage.rate)
+    orthogonal = set(stage.muon)
+    return Muon(stage.muon, [p for p in trained if p not in orthogonal], stage.rate)
 
 
 @contextmanager

@@ -65,7 +65,7 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Matrices (N,rows,columns) with their singular values brought near 1: to 0.68 to 1.21, if above 0.002 of the norm."""
+    """Matrices (N,rows,columns) with singular values brought near 1: above 0.002 of the norm, to 0.68 to 1.21."""
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonal(matrices.mT).mT  # the shorter side is squared
     norms = torch.linalg.vector_norm(matrices, dim=(1, 2), keepdim=True)  # (N,1,1), no singular value is larger

@@ -92,9 +92,7 @@ class ModelObjective(nn.Module):
     ) -> Loss:  # fmt: skip
         shown = (Drawing(*corrupted[:3]), corrupted[3]) if corrupted else ()
         with autocast(images.device, self.model.config.precision):
-            return self.model.training_loss(
-                images, Drawing(what, where, whether), noise, heat, parsed, weight, *shown
-            )
+            return self.model.training_loss(images, Drawing(what, where, whether), noise, heat, parsed, weight, *shown)
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:

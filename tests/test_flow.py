@@ -1,0 +1,248 @@
+"""`Flow`: its grid of times and its steps against plain loops, its loss, its net, and pictures by seed."""
+
+import pytest
+import torch
+from torch import Tensor
+
+import flow_reading
+from npdraw.bank import PartBank
+from npdraw.canvas import Grid
+from npdraw.config import Config, from_dict
+from npdraw.drawing import Drawing
+from npdraw.errors import InputError
+from npdraw.flow import WRONG, Flow, channels_of, times
+from npdraw.model import NPDraw
+
+
+class Known(Flow):
+    """A flow whose velocity is a given function of point and time; it counts how often it is asked."""
+
+    def __init__(self, mean: float, spread: float):
+        super().__init__(1, (4, 4), 8, 1)
+        self.mean, self.spread, self.asked = mean, spread, 0
+
+    def forward(self, x: Tensor, t: Tensor, condition: Tensor, levels: Tensor) -> Tensor:
+        self.asked += 1
+        points, at = x.flatten().tolist(), t[:, None, None, None].expand_as(x).flatten().tolist()
+        found = [flow_reading.gaussian(*pair, self.mean, self.spread) for pair in zip(points, at, strict=True)]
+        return torch.tensor(found).reshape(x.shape)
+
+
+def lively(channels: int, size: tuple[int, int], width: int = 16, blocks: int = 1) -> Flow:
+    """A net of random weights, those too that training starts at 0."""
+    torch.manual_seed(0)
+    net = Flow(channels, size, width, blocks).eval()
+    with torch.no_grad():
+        for p in net.parameters():
+            p.copy_(torch.randn_like(p) / max(1, p[0].numel()) ** 0.5)
+    return net
+
+
+def small(changes: dict[str, object] | None = None) -> NPDraw:
+    torch.manual_seed(0)
+    decoder = {"likelihood": "flow", "width": 16, "blocks": 1, "evaluations": 5, **(changes or {})}
+    settings = {
+        "data": {"height": 9, "width": 12, "canvas": 12, "channels": 3},
+        "bank": {"part_size": 4, "parts": 5},
+        "prior": {"width": 16, "depth": 1, "heads": 2, "head_dim": 8, "mlp": 16},
+        "posterior": {"layers": 3, "width": 8},
+        "decoder": decoder,
+        "model_stage": {"parsed_start": 1.0, "parsed_end": 1.0},
+    }
+    model = NPDraw(from_dict(Config, settings), PartBank(torch.rand(5, 3, 4, 4)))
+    model.decoder = lively(3, (9, 12))
+    return model.eval().requires_grad_(False)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 18, 50])
+def test_the_grid_of_times(count: int) -> None:
+    found = times(count)
+    assert found.tolist() == pytest.approx(flow_reading.grid(count), rel=1e-6)
+    assert found[-1] == 1 and (found.diff() > 0).all()
+
+
+@pytest.mark.parametrize("evaluations", [1, 3, 9, 35])
+def test_generate_takes_heuns_steps(evaluations: int) -> None:
+    net, mean, spread = Known(0.3, 0.2), 0.3, 0.2
+    noise = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    made = net.generate(noise, torch.zeros(2, 2, 4, 4), evaluations, 0.0)
+    assert net.asked == evaluations
+    count = (evaluations + 1) // 2
+    want = [
+        flow_reading.heun(n, lambda x, t: flow_reading.gaussian(x, t, mean, spread), count)
+        for n in noise.flatten().tolist()
+    ]
+    assert (2 * made - 1).flatten().tolist() == pytest.approx([min(1.0, max(-1.0, x)) for x in want], abs=1e-5)
+
+
+def test_steps_end_where_the_exact_flow_does_and_come_nearer_in_second_order() -> None:
+    mean, spread, noise = 0.3, 0.2, [-1.7, -0.4, 0.1, 1.2]
+    errors = []
+    for count in (9, 18, 36):
+        made = [flow_reading.heun(n, lambda x, t: flow_reading.gaussian(x, t, mean, spread), count) for n in noise]
+        errors.append(max(abs(a - flow_reading.transported(n, mean, spread)) for a, n in zip(made, noise, strict=True)))
+    assert errors[1] < 0.02 and errors[0] / errors[1] > 3 and errors[1] / errors[2] > 3
+
+
+def test_the_loss_is_the_error_of_the_velocity(monkeypatch: pytest.MonkeyPatch) -> None:
+    net = Flow(1, (4, 4), 8, 1)
+    seen: list[tuple[Tensor, Tensor]] = []
+
+    def forward(x: Tensor, t: Tensor, condition: Tensor, levels: Tensor) -> Tensor:
+        seen.append((x, t))
+        return 0.5 * x
+
+    monkeypatch.setattr(net, "forward", forward)
+    images = torch.rand(3, 1, 4, 4)
+    torch.manual_seed(7)
+    loss = net.loss(images, torch.zeros(3, 2, 4, 4), torch.zeros(3, 2))
+    torch.manual_seed(7)
+    noise, normal = torch.randn(3, 1, 4, 4), torch.randn(3)
+    total = 0.0
+    for b in range(3):
+        t = 1 / (1 + torch.exp(-(1.2 + 1.2 * normal[b])).item())
+        assert seen[0][1][b].item() == pytest.approx(t)
+        for i in range(4):
+            for j in range(4):
+                x, n = 2 * images[b, 0, i, j].item() - 1, noise[b, 0, i, j].item()
+                total += (0.5 * (t * x + (1 - t) * n) - (x - n)) ** 2
+    assert loss.item() == pytest.approx(total / 48, rel=1e-5)
+
+
+def test_a_flow_learns_what_the_canvas_says() -> None:
+    """Two canvases, two images with noise of their own: after a short training each gives its own mean and spread."""
+    torch.manual_seed(0)
+    net = Flow(1, (8, 8), 16, 1)
+    optimizer = torch.optim.Adam(net.parameters(), lr=2e-3)
+    for _ in range(400):
+        kind = torch.randint(2, (32, 1, 1, 1)).float()
+        images = (0.25 + 0.5 * kind + 0.1 * torch.randn(32, 1, 1, 1)).expand(32, 1, 8, 8)
+        condition = torch.cat([kind.expand(32, 1, 8, 8), torch.ones(32, 1, 8, 8)], dim=1)
+        loss = net.loss(images, condition, torch.zeros(32, 2))
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    kind = torch.tensor([0.0, 1.0]).repeat(32)[:, None, None, None]
+    condition = torch.cat([kind.expand(64, 1, 8, 8), torch.ones(64, 1, 8, 8)], dim=1)
+    with torch.no_grad():
+        made = net.eval().generate(torch.randn(64, 1, 8, 8), condition, 35, 0.0).mean((1, 2, 3))
+    assert made[::2].mean().item() == pytest.approx(0.25, abs=0.1)
+    assert made[1::2].mean().item() == pytest.approx(0.75, abs=0.1)
+    assert 0.03 < made[::2].std().item() < 0.2
+
+
+@pytest.mark.parametrize("size", [(28, 28), (32, 32), (9, 14), (5, 5), (8, 64), (17, 33)])
+def test_shapes(size: tuple[int, int]) -> None:
+    net, b = lively(3, size), 2
+    x, t, levels = torch.randn(b, 3, *size), torch.rand(b), torch.rand(b, 2)
+    condition = torch.rand(b, 4, -(-size[0] // 2), -(-size[1] // 2))
+    with torch.no_grad():
+        whole = net(x, t, condition, levels)
+        with torch.autocast("cpu", torch.bfloat16):
+            rough = net(x, t, condition, levels)
+    assert whole.shape == x.shape and whole.isfinite().all() and rough.dtype == torch.float32
+    assert not torch.equal(whole, rough) and (whole - rough).abs().mean() < 0.1 * whole.abs().mean()
+
+
+def test_all_that_the_net_is_told_counts() -> None:
+    net = lively(3, (16, 16))
+    given = [torch.randn(2, 3, 16, 16), torch.rand(2), torch.rand(2, 4, 16, 16), torch.rand(2, 2)]
+    with torch.no_grad():
+        before = net(*given)
+        for i, x in enumerate(given):
+            for part in range(x.shape[1] if i > 1 else 1):
+                other = x.clone()
+                (other[:, part] if i > 1 else other).add_(0.1)
+                after = net(*given[:i], other, *given[i + 1 :])
+                assert (after - before).abs().max() > 1e-4, (i, part)
+
+
+def test_channels() -> None:
+    assert channels_of((32, 32), 128) == [128, 256, 320]
+    assert channels_of((64, 64), 128) == [64, 128, 256, 320]
+    assert channels_of((28, 20), 64) == [64, 128, 160]
+    assert channels_of((8, 8), 128) == [320]
+
+
+def test_the_condition_is_the_canvas_and_the_drawn_cells() -> None:
+    model = small()
+    drawing = Drawing(
+        torch.tensor([[0, 1, 2, 3, 4, 0, 1, 2, 3]]),
+        torch.arange(9)[None],
+        torch.tensor([[1, 0, 1, 1, 0, 0, 1, 0, 1]]) > 0,
+    )
+    found = model.condition(drawing)
+    grid, drawn = Grid(9, 12, 4), drawing.whether[0].tolist()
+    assert found.shape == (1, 4, 9, 12) and torch.equal(found[:, :3], model.render(drawing))
+    top, left = grid.corner
+    for i in range(9):
+        for j in range(12):
+            cell = (i + top) // 4 * 3 + (j + left) // 4
+            assert found[0, 3, i, j] == drawn[cell]
+    torch.manual_seed(3)
+    noisy = model.condition(drawing, torch.tensor([0.5]))
+    assert torch.equal(noisy[:, 3], found[:, 3])
+    assert (noisy - found)[:, :3].std().item() == pytest.approx(0.5, rel=0.15)
+
+
+def test_a_seed_is_one_picture_in_any_batch() -> None:
+    model = small()
+    drawn = model.sample(5, seed=10)
+    for pick in ([12], [14, 10], [13, 13, 11]):
+        again = model.sample(len(pick), seed=pick)
+        assert torch.equal(again.images, drawn.images[[s - 10 for s in pick]])
+    same = model.decode(drawn.drawing[[0, 0]], seed=[3, 4])
+    assert not torch.equal(same[0], same[1])  # one canvas, two pictures
+    assert torch.equal(model.decode(drawn.drawing[[0]], seed=4)[0], same[1])
+
+
+def test_evaluations_and_freedom_are_of_the_config_unless_given() -> None:
+    model, other = small(), small({"evaluations": 9, "freedom": 0.5})
+    drawing = model.sample(1).drawing
+    assert torch.equal(model.decode(drawing, 0, 9, 0.5), other.decode(drawing))
+    assert not torch.equal(model.decode(drawing, 0, 9), model.decode(drawing))
+    assert not torch.equal(model.decode(drawing, 0, None, 0.5), model.decode(drawing))
+
+
+def test_freedom_is_told_as_a_share_of_wrong_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    net, told = Flow(1, (4, 4), 8, 1), []
+
+    def forward(x: Tensor, t: Tensor, condition: Tensor, levels: Tensor) -> Tensor:
+        told.append(levels)
+        return torch.zeros_like(x)
+
+    monkeypatch.setattr(net, "forward", forward)
+    net.generate(torch.zeros(2, 1, 4, 4), torch.zeros(2, 2, 4, 4), 1, 0.5)
+    assert told[0].tolist() == [[pytest.approx(0.5 * WRONG), 0.0]] * 2
+
+
+@pytest.mark.parametrize(("evaluations", "freedom"), [(2, 0.0), (5, -0.1), (5, 1.1)])
+def test_settings_that_make_no_picture(evaluations: int, freedom: float) -> None:
+    model = small()
+    with pytest.raises(InputError, match="odd and freedom from 0 to 1"):
+        model.decode(model.sample(1).drawing, 0, evaluations, freedom)
+
+
+def test_no_likelihood_is_computed() -> None:
+    model = small()
+    assert not model.likely
+    for ask in (model.elbo, model.log_likelihood):
+        with pytest.raises(InputError, match="no likelihood"):
+            ask(torch.rand(2, 3, 9, 12))
+    with pytest.raises(InputError, match="as many seeds"):
+        model.decode(model.sample(2).drawing, seed=[1])
+
+
+def test_the_training_loss_is_the_flows_and_the_regulariser() -> None:
+    model = small().train().requires_grad_(True)
+    images = torch.rand(6, 3, 9, 12)
+    parses = model.parse(images)
+    torch.manual_seed(2)
+    loss = model.training_loss(images, parses, model.posterior.noise(6), torch.tensor(1.0), None, 1.0)
+    assert loss.kl == 0 and loss.total.item() == pytest.approx(
+        loss.reconstruction.item() + model.config.model_stage.regulariser * loss.regulariser.item(), rel=1e-5
+    )
+    loss.total.backward()
+    for name, p in [*model.decoder.named_parameters(), *model.posterior.named_parameters()]:
+        assert p.grad is not None and p.grad.isfinite().all(), name
+    assert all(p.grad is None for p in model.prior.parameters())
