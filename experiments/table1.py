@@ -28,7 +28,7 @@ import torch
 from card import DRAWN, SEEDS, card, listing, markdown, read_scores
 from marked import put
 from npdraw import show, store
-from npdraw.config import Config
+from npdraw.config import Config, fixed
 from npdraw.data import choose, data_folder, load
 from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation import report
@@ -46,6 +46,7 @@ ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "experiments" / "table1.json"
 README, LIST = ROOT / "README.md", ROOT / "docs" / "models.md"
 MODELS = ROOT / "src" / "npdraw" / "models"
+PLUS = "-plus"  # of the presets past the paper
 TABLE = [name for name, facts in SETS.items() if facts.paper is not None]
 Row = dict[str, Any]
 
@@ -55,14 +56,14 @@ def train(name: str, source: str | None, seed: int, out: Path, device: str, ince
     config = replace(store.read_config(store.presets()[name]), seed=seed)
     folder = out / f"{name}-seed{seed}"
     with Progress() as progress:
-        data = load(source or name, progress=progress)
+        data = load(source or config.data.source, progress=progress)
         progress.say(str(data))
     model = train_model(config, data, folder, pick_device(device), network=partial(load_inception, inception))
     store.save_model(model, folder / "shipped", half=True)
 
 
 def rows() -> dict[str, dict[str, Row]]:
-    """All rows so far, by set and seed."""
+    """All rows so far, by preset and seed."""
     return json.loads(store.read_text(ROWS)) if ROWS.is_file() else {}
 
 
@@ -70,10 +71,10 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
     """Take all scores of a model, unless the whole protocol has been taken already."""
     began, device, weights = time.monotonic(), pick_device("auto"), _weights(folder)
     model, digest, written = store.load_model(weights, device), store.weights_hash(weights), folder / "scores"
-    c, name = model.config, _set(model.config)
-    before = rows().get(name, {}).get(str(c.seed))
+    c, name, preset = model.config, _set(model.config), _preset(model.config)
+    before = rows().get(preset, {}).get(str(c.seed))
     if count is None and before is not None and before["weights"] != digest:
-        raise InputError(f"{ROWS.name} has a row of {name}, seed {c.seed}, of other weights; remove it to replace it")
+        raise InputError(f"{ROWS.name} has a row of {preset}, seed {c.seed}, of other weights; remove it to replace it")
     if (written / "scores.json").is_file():
         found = json.loads(store.read_text(written / "scores.json"))
         if found["weights"] == digest and found["whole_protocol"]:
@@ -93,13 +94,22 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
         scores, told = evaluation.run()
         pictures = evaluation.pictures()
     notes = [note for note in told if SETS[name].classes or not note.startswith("classifier")]  # which nobody asked for
-    about: Row = {"set": name, "seed": c.seed, **evaluation.about(), **report.facts(device), "weights": digest}
+    about: Row = {
+        "set": name,
+        "preset": preset,
+        "seed": c.seed,
+        **evaluation.about(),
+        **report.facts(device),
+        "weights": digest,
+    }
     about["network"]["estimated"] = network.estimated
     parts = {"train": len(chosen.train), "validation": len(chosen.validation)}
     about["data"] = {"all": len(data.train), **parts, "digest": c.data.digest}
     about["made"] = _made(folder, weights, c, len(chosen.train))
     about["seconds"] = round(time.monotonic() - began, 1)
-    title = f"{name}, seed {c.seed}: {about['samples']['count']:,} samples against {about['against']['count']:,} images"
+    title = (
+        f"{preset}, seed {c.seed}: {about['samples']['count']:,} samples against {about['against']['count']:,} images"
+    )
     report.write(written, title, scores, notes, about, pictures)
     print("\n".join([title, report.table(scores), *notes]))
     _add(json.loads(store.read_text(written / "scores.json")))
@@ -116,6 +126,15 @@ def _set(config: Config) -> str:
     if (name := next((name for name in SETS if stem.startswith(name)), None)) is None:
         raise InputError(f"the model is of {config.data.source}; rows are of {', '.join(SETS)}")
     return name
+
+
+def _preset(config: Config) -> str:
+    """The preset whose nets a model has."""
+    named = {name: store.read_config(path) for name, path in store.presets().items()}
+    own = [name for name, c in named.items() if c.data.source == _set(config) and fixed(c) == fixed(config)]
+    if not own:
+        raise InputError(f"the model has other nets than the presets of {_set(config)}; a row is of a preset")
+    return own[0]
 
 
 def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
@@ -139,9 +158,9 @@ def _add(found: Row) -> None:
     """Put a row where it belongs; what is no whole protocol, or not of the paper's table, is none."""
     if found["whole_protocol"] and found["set"] in TABLE:
         known = rows()
-        known.setdefault(found["set"], {})[str(found["seed"])] = found
+        known.setdefault(found["preset"], {})[str(found["seed"])] = found
         store.write_text(ROWS, json.dumps(known, indent=2) + "\n")
-        print(f"{ROWS.name}: {found['set']}, seed {found['seed']}")
+        print(f"{ROWS.name}: {found['preset']}, seed {found['seed']}")
 
 
 def table(found: Mapping[str, Mapping[str, Row]]) -> str:
@@ -149,17 +168,21 @@ def table(found: Mapping[str, Mapping[str, Row]]) -> str:
     lines: list[tuple[str, ...]] = []
     notes: list[str] = []
     estimated = False
-    for name in TABLE:
+    for name, preset in ((name, name + more) for name in TABLE for more in ("", PLUS)):
         facts = SETS[name]
-        seeds = sorted(found.get(name, {}).values(), key=lambda row: row["seed"])
+        title = facts.title + (f", `{preset}`" if preset != name else "")
+        seeds = sorted(found.get(preset, {}).values(), key=lambda row: row["seed"])
         if not seeds:
-            lines.append((facts.title, "not measured yet", f"{facts.paper:.2f}", "", "", "", ""))
+            if preset == name:
+                lines.append((title, "not measured yet", f"{facts.paper:.2f}", "", "", "", ""))
             continue
-        fids, nlls = ([read_scores(row)[key] for row in seeds] for key in ("fid", "nll_weighted"))
+        scores = [read_scores(row) for row in seeds]
+        fids, nlls = ([x[key] for x in scores if key in x] for key in ("fid", "nll_weighted"))
+        nll = f"{_mean(nlls)} {nlls[0].note.partition(';')[0]}" if nlls else "none: a flow"
         floor = statistics.fmean(fid.real for fid in fids if fid.real is not None)
         epochs = dict.fromkeys("{prior} + {model}".format(**row["made"]["epochs"]) for row in seeds)
-        figures = (_mean(fids), f"{facts.paper:.2f}", figure(floor), f"{_mean(nlls)} {nlls[0].note.partition(';')[0]}")
-        lines.append((facts.title, *figures, ", ".join(str(row["seed"]) for row in seeds), ", ".join(epochs)))
+        figures = (_mean(fids), f"{facts.paper:.2f}", figure(floor), nll)
+        lines.append((title, *figures, ", ".join(str(row["seed"]) for row in seeds), ", ".join(epochs)))
         notes += dict.fromkeys(f"{facts.title}: {note}" for row in seeds for note in facts.said(row["data"]["all"]))
         estimated |= any(row["network"]["estimated"] for row in seeds)
     if estimated:
@@ -214,7 +237,7 @@ def main(words: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     verbs = parser.add_subparsers(dest="verb", required=True)
     trains, scores, _, ships = (verbs.add_parser(verb) for verb in ("train", "score", "table", "ship"))
-    trains.add_argument("name", choices=SETS)
+    trains.add_argument("name", choices=store.presets())
     trains.add_argument("--seed", type=int, default=0)
     trains.add_argument("--out", type=Path, default=Path("runs/table1"))
     trains.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")

@@ -40,7 +40,7 @@ def test_its_scores_are_of_its_weights(name: str) -> None:
     assert found["made"].items() >= store.provenance(name).items()
     assert found["set"] == store.load_model(name).config.data.source
     if found["set"] in table1.TABLE:  # the row of the table is of the same weights
-        assert table1.rows()[found["set"]][str(found["seed"])] == found
+        assert table1.rows()[found["preset"]][str(found["seed"])] == found
 
 
 @each

@@ -67,6 +67,13 @@ def test_one_seed_has_its_own_error_and_several_their_deviation() -> None:
     assert cells(table1.table({"mnist": several}), "MNIST") != found  # a number that differs is seen
 
 
+def test_a_flow_has_no_likelihood_in_the_table() -> None:
+    flow = row("mnist", 3, 4.0)
+    del flow["scores"]["nll_weighted"]
+    found = cells(table1.table({"mnist": {"3": flow}}), "MNIST")
+    assert found[1:] == ["4.000 ± 0.25", "2.48", "1.500", "none: a flow", "3", "20 + 53"]
+
+
 def test_what_must_be_said_of_a_row_is_said() -> None:
     assert "estimates" not in table1.table({"mnist": {"0": row("mnist", 0, 4.0)}})
     assert "estimates" in table1.table({"mnist": {"0": row("mnist", 0, 4.0, estimated=True)}})

@@ -1,14 +1,14 @@
 """The verb `complete`: some places of a drawing are kept, and the prior draws the rest."""
 
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
 from npdraw.errors import InputError
-from npdraw.options import Device, Model, say, say_written
+from npdraw.options import Decoding, Device, HowDecoded, Model, say, say_written
 from npdraw.words import many
 
 if TYPE_CHECKING:
@@ -29,7 +29,8 @@ class Complete:
 
     A picture is parsed into a drawing first, unless it is a PNG that the studio saved, which has its own in it. Where
     the kept places come first (the upper rows), the prior goes on from them; otherwise many particles are drawn, and
-    those that suit the kept places are preferred.
+    those that suit the kept places are preferred. A flow makes the images of all completions, and of a drawing as JSON,
+    from one noise, that of the seed in the PNG, else of seed 0: they differ by what was drawn alone, whatever --seed.
 
     Example: npdraw complete digits seven.png --keep 0-17 --out completed
     """
@@ -51,6 +52,7 @@ class Complete:
     """Drawings among which those are found that suit the kept places: more are slower and better."""
     temperature: float = 1.0
     """Below 1 likelier drawings; 1 is the model's own distribution."""
+    decoding: HowDecoded = field(default_factory=Decoding)
     device: Device = "auto"
 
     def run(self) -> None:
@@ -70,18 +72,19 @@ class Complete:
         if path.exists() and any(file.exists() and file.samefile(path) for file in files):
             raise InputError(f"{self.what} would be written over; choose another --out")
         model = store.load_model(self.model, device)
-        grid = model.grid
+        grid, settings = model.grid, self.decoding.of(model)
         if box is not None:
             places = editing.region(grid, box, model.decoder.size)
         else:
             places = parse_places(self.keep or "", grid.cells)
         if len(places) == grid.cells:
             raise InputError("all places are kept: there is nothing to complete")
-        kept, image = _read(model, self.model, self.what)
+        kept, image, noise = _read(model, self.model, self.what, settings)
         fixed = torch.zeros(grid.cells, dtype=torch.bool)
         fixed[places] = True
         found = complete(model.prior, kept, fixed, self.count, self.seed, self.particles, self.temperature)
-        show.save_picture(_picture(model, kept, fixed, image, found.drawings, found.log_prob), sheet)
+        images = torch.cat([image, model.decode(found.drawings, [noise] * len(found.drawings), **settings)])
+        show.save_picture(_picture(model, kept, fixed, images, found.drawings, found.log_prob), sheet)
         store.save_drawing(found.drawings, written)
         how = f"{many(len(places), 'place')} of {grid.cells} kept, log p(kept) "
         if bool(fixed[: len(places)].all()):
@@ -113,8 +116,8 @@ def parse_places(text: str, cells: int) -> list[int]:
     return sorted(found)
 
 
-def _read(model: "NPDraw", name: str, source: str) -> tuple["Drawing", "Tensor"]:
-    """One drawing with a step for each place, and the image that it is of: (1,C,H,W)"""
+def _read(model: "NPDraw", name: str, source: str, settings: dict[str, Any]) -> tuple["Drawing", "Tensor", int]:
+    """One drawing with a step for each place, the image that it is of (1,C,H,W), and the seed of its noise."""
     from npdraw import editing, inputs, store
     from npdraw.canvas import to_unit
 
@@ -123,21 +126,21 @@ def _read(model: "NPDraw", name: str, source: str) -> tuple["Drawing", "Tensor"]
         if len(drawing) != 1:
             raise InputError(f"{source} holds {len(drawing)} drawings; give a file with one")
         tidy = editing.tidy(drawing.to(model.device), model.bank.parts, model.grid)
-        return tidy, model.decode(tidy)
+        return tidy, model.decode(tidy, **settings), 0
     pixels = inputs.read_for(model, source, None, None)
     if len(pixels) != 1:
         raise InputError(f"{source} holds {len(pixels):,} images; give one picture")
     image = to_unit(pixels.to(model.device))
     if (own := inputs.drawn_in(model, name, source)) is None:
-        return model.parse(image), image
+        return model.parse(image), image, 0
     say(f"{source} carries its drawing, which is taken as it is")
-    return own, image
+    return own.drawing, image, own.seed or 0
 
 
 def _picture(
-    model: "NPDraw", kept: "Drawing", fixed: "Tensor", image: "Tensor", drawings: "Drawing", log_prob: "Tensor"
+    model: "NPDraw", kept: "Drawing", fixed: "Tensor", images: "Tensor", drawings: "Drawing", log_prob: "Tensor"
 ) -> "Image.Image":
-    """What is kept, the free cells hatched, over the image; then each completion's canvas over its decoded image."""
+    """What is kept, the free cells hatched, over the first image; then each completion's canvas over its own image."""
     import torch
     import torch.nn.functional as F
 
@@ -146,7 +149,6 @@ def _picture(
 
     begun = Drawing(kept.what, kept.where, kept.whether & fixed.to(model.device))
     canvases = F.interpolate(model.render(Drawing.cat([begun, drawings])), model.decoder.size)
-    images = torch.cat([image, model.decode(drawings)])
     scale = -(-WIDTH // images.shape[-1])
     tiles = model.as_given(torch.stack([canvases, images], dim=1)).expand(-1, -1, 3, -1, -1)  # (1+n,2,3,H,W)
     tiles = tiles.repeat_interleave(scale, -2).repeat_interleave(scale, -1)

@@ -1,13 +1,13 @@
 """The verb `edit`: a region of one image's drawing in another's, decoded."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
 from npdraw.errors import InputError
-from npdraw.options import Device, Model, say, say_written
+from npdraw.options import Decoding, Device, HowDecoded, Model, say, say_written
 
 WIDTH = 140  # of one image in edit.png, about, in pixels
 
@@ -17,7 +17,8 @@ class Edit:
     """Put a region of one image's canvas on another's and decode what comes of it.
 
     Both images become drawings; a PNG that the studio saved has its own in it. In the cells of the region B's parts
-    replace A's, and where B has none A's are erased.
+    replace A's, and where B has none A's are erased. A flow makes the image from A's own noise: that of the seed in its
+    PNG, else of seed 0.
 
     Example: npdraw edit digits a.png b.png --region 0,0,28,14 --out edited
     """
@@ -34,6 +35,7 @@ class Edit:
     """Folder for edit.png (images, canvases, the composed canvas and the image of it), drawing.json and image.png."""
     by: Literal["parse", "posterior"] = "parse"
     """What draws the images: the parser (Alg. 1), or the model's posterior, as in the paper."""
+    decoding: HowDecoded = field(default_factory=Decoding)
     device: Device = "auto"
 
     def run(self) -> None:
@@ -56,6 +58,7 @@ class Edit:
             if any(file.exists() and file.samefile(path) for file in files):
                 raise InputError(f"{source} would be written over; choose another --out")
         model = store.load_model(self.model, device)
+        settings = self.decoding.of(model)
         places = editing.region(model.grid, box, model.decoder.size)
         found = [inputs.read_for(model, source, None, None) for source in (self.a, self.b)]  # (1,C,H,W) each
         if self.by == "parse":
@@ -65,9 +68,9 @@ class Edit:
             images = torch.cat([inputs.as_seen(model, pixels) for pixels in found])
             drawing = editing.tidy(model.encode(images), model.bank.parts, model.grid)
         both = [inputs.drawn_in(model, self.model, source) for source in (self.a, self.b)]
-        drawing = Drawing.cat([own or drawing[i] for i, own in enumerate(both)])
+        drawing = Drawing.cat([own.drawing if own else drawing[i] for i, own in enumerate(both)])
         composed = editing.compose(drawing[0], drawing[1], places)
-        decoded = model.decode(composed)
+        decoded = model.decode(composed, (both[0] and both[0].seed) or 0, **settings)
         canvases = model.render(Drawing.cat([drawing, composed]))
         shown = model.as_given(torch.cat([images, F.interpolate(canvases, model.decoder.size), decoded]))
         scale = max(1, WIDTH // shown.shape[-1])

@@ -97,15 +97,15 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
     return images.expand(-1, c.data.channels, -1, -1)
 
 
-def drawn_in(model: NPDraw, name: str, source: str) -> Drawing | None:
-    """The drawing that a PNG carries (the studio exports such), tidy, where it was made with the weights of this model,
-    which goes by `name`."""
+def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
+    """What a PNG says of the drawing that it shows (the studio exports such), the drawing tidy, where it was made with
+    the weights of this model, which goes by `name`."""
     path = Path(source).expanduser()
     found = show.inscription(path.read_bytes()) if path.suffix.lower() == ".png" and path.is_file() else None
     if found is None or found.weights != store.weights_hash(name)[:16]:
         return None
     try:
-        return editing.tidy(found.drawing.to(model.device), model.bank.parts, model.grid)
+        return found._replace(drawing=editing.tidy(found.drawing.to(model.device), model.bank.parts, model.grid))
     except InputError:  # written by hand: not a drawing of this model after all, but still a picture
         return None
 

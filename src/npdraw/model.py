@@ -158,10 +158,13 @@ class NPDraw(nn.Module):
         """`decode` by a flow, as many pictures at a time as FLOWING says; on a GPU each time as one CUDA graph."""
         c, net, device = self.config, self.decoder, self.device
         assert isinstance(net, Flow)
-        settings = evaluations or c.decoder.evaluations, c.decoder.freedom if freedom is None else freedom
+        settings = (
+            c.decoder.evaluations if evaluations is None else evaluations,
+            c.decoder.freedom if freedom is None else freedom,
+        )
         if len(seeds) != len(drawing):
             raise InputError(f"{len(drawing)} drawings need as many seeds, not {len(seeds)}")
-        if settings[0] % 2 == 0 or not 0 <= settings[1] <= 1:
+        if settings[0] < 1 or settings[0] % 2 == 0 or not 0 <= settings[1] <= 1:
             raise InputError(f"evaluations must be odd and freedom from 0 to 1, not {settings[0]} and {settings[1]:g}")
         shape, size = (c.data.channels, *net.size), FLOWING.get(device.type, 16)
         found = [torch.zeros(0, *shape, device=device)]

@@ -1,12 +1,17 @@
 """What the verbs share: options by name, and how they speak."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
 from npdraw.config import Reading
+from npdraw.errors import InputError
 from npdraw.processes import this_process
+
+if TYPE_CHECKING:
+    from npdraw.model import NPDraw
 
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], arg(help="Where to compute.")]
 Flag = FlagCreatePairsOff[bool]
@@ -26,8 +31,34 @@ InceptionFile = Annotated[
     arg(help="The network behind FID: the public file (.pth) or folded weights (.safetensors); downloaded by default."),
 ]
 HowRead = Annotated[Reading, arg(name="")]
+MOST = 999  # evaluations of a flow that can be asked for
 CHUNK = 1024  # pictures at a time, and in one grid at most
 IN_ANIMATION, IN_PAIRS = 64, 20  # pictures shown in one file, at most
+
+
+@dataclass
+class Decoding:
+    """How a flow makes images of drawings, for every verb that decodes."""
+
+    evaluations: int | None = None
+    """Of models with a flow: how often its net runs for an image, an odd number; more are better and slower. The
+    model's own by default."""
+    freedom: float | None = None
+    """Of models with a flow: from 0, keep to the drawing, to 1, improve on it; the model's own by default."""
+
+    def of(self, model: "NPDraw") -> dict[str, Any]:
+        """What was given, as `NPDraw.decode` takes it; refused where this model has no use for it."""
+        given = {name: value for name, value in asdict(self).items() if value is not None}
+        if given and model.likely:
+            raise InputError(f"--{next(iter(given))} is of models with a flow, and this one has none; leave it away")
+        if "evaluations" in given and not (1 <= given["evaluations"] <= MOST and given["evaluations"] % 2):
+            raise InputError(f"--evaluations must be an odd number from 1 to {MOST}, not {self.evaluations}")
+        if "freedom" in given and not 0 <= given["freedom"] <= 1:
+            raise InputError(f"--freedom must be from 0 to 1, not {self.freedom:g}")
+        return given
+
+
+HowDecoded = Annotated[Decoding, arg(name="")]
 
 
 def say(text: str, quiet: bool = False) -> None:

@@ -20,9 +20,11 @@ from npdraw.options import (
     CHUNK,
     IN_ANIMATION,
     DataDir,
+    Decoding,
     Device,
     DryRun,
     Flag,
+    HowDecoded,
     InceptionFile,
     Model,
     Source,
@@ -172,6 +174,7 @@ class Sample:
     """Write drawings.json."""
     animate: Flag = False
     """Write animation.gif and animation.mp4: every step, the newest part outlined."""
+    decoding: HowDecoded = field(default_factory=Decoding)
     device: Device = "auto"
     dry_run: DryRun = False
 
@@ -190,7 +193,8 @@ class Sample:
         prefix = None if self.prefix is None else inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
         heat = model.config.temperature if self.temperature is None else self.temperature
         title = f"{many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
-        title += "".join(f", {n} {v:g}" for n, v in (("top-k", self.top_k), ("top-p", self.top_p)) if v is not None)
+        settings, narrowed = self.decoding.of(model), {"top-k": self.top_k, "top-p": self.top_p}
+        title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings}.items() if v is not None)
         options: dict[str, Any] = {"temperature": heat, "top_k": self.top_k, "top_p": self.top_p}
         model.prior.sample(0, **options)  # wrong options are refused before anything is made
         if self.dry_run:
@@ -199,10 +203,10 @@ class Sample:
         images, drawings = [], []
         for i in range(0, len(seeds), CHUNK):
             begun = prefix if prefix is None or len(prefix) == 1 else prefix[i : i + CHUNK]
-            drawn = model.sample(seed=seeds[i : i + CHUNK], prefix=begun, **options)
-            made = model.as_given(drawn.images)
+            drawn = model.prior.sample(seed=seeds[i : i + CHUNK], prefix=begun, **options)
+            made = model.as_given(model.decode(drawn, seeds[i : i + CHUNK], **settings))
             images.append(show.to_uint8(made))
-            drawings.append(drawn.drawing.to("cpu"))
+            drawings.append(drawn.to("cpu"))
             if i == 0:
                 shown = made
         pixels, drawing = np.concatenate(images), Drawing.cat(drawings)
@@ -230,6 +234,8 @@ class Sample:
 class Reconstruct:
     """Show images beside their parse, the posterior's canvas and the reconstruction from it.
 
+    A flow rebuilds image number i of the set from the noise of seed i, whatever --count.
+
     Example: npdraw reconstruct runs/digits digits --out reconstructions
     """
 
@@ -239,6 +245,7 @@ class Reconstruct:
     """Folder for reconstructions.png and drawings.json (the posterior's)."""
     count: int = 20
     """How many images, evenly chosen."""
+    decoding: HowDecoded = field(default_factory=Decoding)
     data_dir: DataDir = None
     device: Device = "auto"
 
@@ -250,14 +257,16 @@ class Reconstruct:
 
         device = inputs.prepare(self.device, self.out)
         model = store.load_model(self.model, device)
+        settings = self.decoding.of(model)
         if self.count < 1:
             raise InputError(f"--count must be at least 1, not {self.count}")
         pixels = inputs.read_for(model, self.images, None, self.data_dir)
         count = min(self.count, len(pixels))
-        pixels = pixels[torch.arange(count) * len(pixels) // count]  # images may be sorted by class
+        chosen = torch.arange(count) * len(pixels) // count  # images may be sorted by class
+        pixels = pixels[chosen]
         images = inputs.as_seen(model, pixels)
         drawing = model.encode(images)
-        rebuilt = model.decode(drawing)
+        rebuilt = model.decode(drawing, chosen.tolist(), **settings)
         rows = {"image": images, "parse": model.render(model.parse(pixels)), "canvas": model.render(drawing)}
         rows = {name: model.as_given(x) for name, x in {**rows, "reconstruction": rebuilt}.items()}
         store.save_drawing(drawing, self.out / "drawings.json")
@@ -270,6 +279,8 @@ class Reconstruct:
 class Animate:
     """Show how a drawing (JSON) or the drawing of an image comes about, step by step, as GIF and MP4.
 
+    A flow makes image number i, from 0, from the noise of seed i, as `sample` does; `sample --animate` has other seeds.
+
     Example: npdraw animate digits drawing.png --out film
     """
 
@@ -278,6 +289,7 @@ class Animate:
     """Drawings as JSON, as `sample --json` writes them, or a picture or several, which the posterior draws."""
     out: Path
     """Name of the files without ending: OUT.gif and OUT.mp4."""
+    decoding: HowDecoded = field(default_factory=Decoding)
     device: Device = "auto"
 
     def run(self) -> None:
@@ -287,6 +299,7 @@ class Animate:
 
         device = inputs.prepare(self.device, self.out.absolute().parent)
         model = store.load_model(self.model, device)
+        settings = self.decoding.of(model)
         if self.what.lower().endswith(".json"):
             drawing = store.load_drawing(self.what).check(len(model.bank), model.grid.cells)
             if not len(drawing):
@@ -304,7 +317,7 @@ class Animate:
         if found > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {found:,} drawings")
         drawing = drawing[:IN_ANIMATION]
-        say_written(*_animation(model, drawing, model.as_given(model.decode(drawing)), self.out))
+        say_written(*_animation(model, drawing, model.as_given(model.decode(drawing, **settings)), self.out))
 
 
 @dataclass
@@ -328,6 +341,9 @@ class Info:
             model = store.load_model(self.model)
             say(f"{self.model}: T = {model.grid.cells} steps, bank: {model.bank.extra_repr()}")
             say(parameters(model))
+            if not model.likely:
+                flow = model.config.decoder
+                say(f"decoder: a flow, without a likelihood; {flow.evaluations} evaluations, freedom {flow.freedom:g}")
             made = store.provenance(self.model)
             say(_yaml({"made by": made}) if made else "made by: not recorded")
             say(_yaml(to_dict(model.config)))

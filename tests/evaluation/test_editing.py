@@ -33,7 +33,7 @@ def parses(model: NPDraw, count: int = 60) -> Drawing:
 
 def decoding(model: NPDraw, decode: Callable[[Tensor], Tensor]) -> NPDraw:
     """The model with another decoder, a function of canvases."""
-    model.decode = lambda drawing: decode(model.render(drawing))  # type: ignore[method-assign]
+    model.decode = lambda drawing, seed=0: decode(model.render(drawing))  # type: ignore[method-assign]
     return model
 
 

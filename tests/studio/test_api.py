@@ -4,51 +4,19 @@ import base64
 import io
 import json
 from pathlib import Path
-from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
 from PIL import Image
-from torch import Tensor
 
 import reference
 from npdraw import editing, show
 from npdraw.completing import complete
 from npdraw.drawing import Drawing
-from npdraw.model import NPDraw
-from studio_client import WEIGHTS, ask, small, studio
+from studio_client import CELLS, WEIGHTS, ask, drawing_of, good, levels, pixels_of, post, small, studio
 
-CELLS = [-1, 2, 0, -1, 5, -1, 1, -1, 3]
 VERBS = ("decode", "next", "sample", "complete", "compose", "read", "draw", "export")
-
-
-def drawing_of(cells: list[int]) -> Drawing:
-    what = torch.tensor([cells])
-    return Drawing(what, torch.arange(len(cells))[None], what >= 0)
-
-
-def pixels_of(data: bytes) -> np.ndarray[Any, Any]:
-    """The pixels of a PNG, as they are in the file."""
-    with Image.open(io.BytesIO(data)) as image:
-        assert image.format == "PNG"
-        return np.asarray(image)
-
-
-def good(response: httpx.Response) -> Any:
-    assert response.status_code == 200, response.text
-    return response.json()
-
-
-def post(model: NPDraw, path: str, **body: Any) -> Any:
-    return good(ask(studio(model), "POST", path, json=body))
-
-
-def levels(image: Tensor) -> np.ndarray[Any, Any]:
-    """(C,H,W) -> bytes as a picture has them."""
-    x = (image.clamp(0, 1) * 255 + 0.5).floor().to(torch.uint8).permute(1, 2, 0).numpy()
-    return x[..., 0] if x.shape[-1] == 1 else x
 
 
 def test_the_model_is_described() -> None:
@@ -58,7 +26,8 @@ def test_the_model_is_described() -> None:
     assert about["canvas"] == {"height": 9, "width": 12}
     assert about["grid"] == {"rows": 3, "columns": 3, "part": 4, "top": 1, "left": 0}
     assert about["inverted"] is True and about["ink"] is True
-    assert set(about["limits"]) == {"upload_bytes", "pixels", "samples", "endings", "particles"}
+    assert set(about["limits"]) == {"upload_bytes", "pixels", "samples", "endings", "particles", "evaluations"}
+    assert about["flow"] is None
 
 
 @pytest.mark.parametrize("inverted", [False, True])

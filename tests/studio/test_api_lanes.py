@@ -85,6 +85,21 @@ def test_a_click_does_not_wait_for_long_work(held: Held) -> None:
     visit(studio(), run)
 
 
+def test_a_flows_preview_does_not_wait_for_long_work_and_its_full_picture_does(held: Held) -> None:
+    async def run(client: httpx.AsyncClient) -> None:
+        long = asyncio.ensure_future(client.post("/api/sample", json={"seed": 1}))
+        await held.wait_begun(1)
+        full = asyncio.ensure_future(client.post("/api/decode", json={"cells": CELLS}))
+        seven = asyncio.ensure_future(client.post("/api/decode", json={"cells": CELLS, "evaluations": 7}))
+        await asyncio.sleep(0.1)
+        assert (await client.post("/api/decode", json={"cells": CELLS, "evaluations": 5})).status_code == 200
+        assert not (long.done() or full.done() or seven.done())
+        held.go.set()
+        assert [(await task).status_code for task in (long, full, seven)] == [200] * 3
+
+    visit(studio(small(flow=True)), run)
+
+
 def test_a_full_queue_says_so_and_all_that_were_in_it_are_answered(held: Held) -> None:
     async def run(client: httpx.AsyncClient) -> None:
         first = asyncio.ensure_future(client.post("/api/sample", json={"seed": 0}))
@@ -155,6 +170,29 @@ def test_long_work_stops_at_the_next_step_when_its_page_goes(path: str, body: di
 
     visit(guard, run)
     hook.remove()
+
+
+def test_a_flow_stops_at_the_next_evaluation_when_its_page_goes() -> None:
+    model, evaluations, go = small(flow=True), [0], threading.Event()
+    guard = studio(model)
+
+    def slow_evaluation(*_: Any) -> None:
+        evaluations[0] += 1
+        if evaluations[0] == 3:
+            assert go.wait(20)
+
+    model.decoder.register_forward_pre_hook(slow_evaluation)  # after the studio's own, so that the third still ends
+
+    async def run(client: httpx.AsyncClient) -> None:
+        page = Page(guard, "/api/decode", {"cells": CELLS})
+        await until(lambda: evaluations[0] == 3)
+        page.left.set()
+        await page.answer
+        go.set()
+        after = await client.post("/api/export", json={"cells": CELLS, "format": "json"})
+        assert after.status_code == 200 and evaluations[0] == 3
+
+    visit(guard, run)
 
 
 def test_a_server_that_stops_ends_the_work_under_way(held: Held) -> None:

@@ -1,4 +1,4 @@
-"""The studio's page in a real browser, against a real server process with the digits.
+"""The studio's page in a real browser, against a real server process with the digits, or with a small flow.
 
 What is drawn is read from the page's own requests: the last drawing whose picture it asked for. No test may leave an
 error in the browser's console, which is also where it tells of anything that the content security policy forbids.
@@ -24,6 +24,7 @@ import torch
 from PIL import Image
 
 from npdraw.store import load_drawing
+from studio_client import small
 
 pytest.importorskip("fastapi", reason="the studio's extra is not installed")
 sync = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -44,12 +45,12 @@ EMPTY = [-1] * 36
 
 
 @contextmanager
-def serving(*options: str) -> Iterator[str]:
-    """A studio with the digits; gives the address that it prints, once it answers."""
+def serving(*options: str, model: str = "digits") -> Iterator[str]:
+    """A studio with a model; gives the address that it prints, once it answers."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, "-m", "npdraw", "studio", "digits", "--no-browser", "--port", str(port), *options]
+    command = [sys.executable, "-m", "npdraw", "studio", model, "--no-browser", "--port", str(port), *options]
     env = {**os.environ, "OMP_NUM_THREADS": "1"}
     server = subprocess.Popen(command, env=env, stdout=subprocess.PIPE, text=True)
     try:
@@ -599,6 +600,160 @@ def test_from_a_click_to_the_picture(studio: Studio) -> None:
     middle = sorted(took)[len(took) // 2]
     print(f"from click to painted picture: median {middle:.0f} ms, longest {max(took):.0f} ms")
     assert middle < 400
+
+
+# --- a model whose decoder is a flow ---
+
+
+@pytest.fixture(scope="module")
+def flow_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder = tmp_path_factory.mktemp("flow") / "flow"
+    small(flow=True).save_pretrained(folder)
+    with serving(model=str(folder)) as address:
+        yield address.rstrip("/")
+
+
+@pytest.fixture
+def flowing(browser: Any, flow_address: str) -> Iterator[Callable[..., "Flowing"]]:
+    """Opens studios with the flow; afterwards none may have an error."""
+    opened: list[Flowing] = []
+
+    def make(where: str = "", **context: Any) -> Flowing:
+        page = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **context}).new_page()
+        opened.append(Flowing(page))
+        opened[-1].open(flow_address + where)
+        return opened[-1]
+
+    yield make
+    for studio in opened:
+        studio.page.context.close()
+        assert studio.errors == []
+
+
+class Flowing(Studio):
+    """A page with a flow, which keeps all that it asks of it and every picture that it paints."""
+
+    def __init__(self, page: Any):
+        self.wishes: list[dict[str, Any]] = []
+        super().__init__(page)
+        page.add_init_script(
+            """window.pictures = [];
+               document.addEventListener('painted', (e) => window.pictures.push(e.target.toDataURL()), true);"""
+        )
+
+    def _hear(self, request: Any) -> None:
+        super()._hear(request)
+        if request.url.endswith(("/api/decode", "/api/sample", "/api/complete", "/api/export")):
+            self.wishes.append({"verb": request.url.rpartition("/")[2], **json.loads(request.post_data)})
+
+    def after(self, act: Callable[[], Any], paints: int = 2) -> tuple[list[dict[str, Any]], list[str]]:
+        """What an act makes the page ask for, and the pictures that it makes it paint: a preview and a full one."""
+        self.picture()
+        self.page.evaluate("window.pictures = []")
+        self.wishes.clear()
+        act()
+        self.holds("(paints) => window.pictures.length >= paints", paints)
+        self.picture()
+        return list(self.wishes), self.page.evaluate("window.pictures")
+
+
+def test_an_edit_shows_a_preview_and_then_the_full_picture(flowing: Callable[..., Flowing]) -> None:
+    studio = flowing()
+    assert studio.wishes[0]["seed"] == 0  # a fresh drawing
+    key = "Enter" if studio.sample(3)[4] < 0 else "Delete"  # of the cell in the middle
+    studio.page.locator("#board").focus()
+    wishes, pictures = studio.after(lambda: studio.page.keyboard.press(key))
+    assert [(wish["seed"], wish.get("evaluations"), wish["freedom"]) for wish in wishes] == [
+        (3, 5, 0.25),
+        (3, None, 0.25),
+    ]
+    assert wishes[0]["cells"] == wishes[1]["cells"] and len(set(pictures)) == 2
+    edited = studio.picture()
+    undone, _ = studio.after(lambda: studio.page.keyboard.press("Control+z"))
+    assert [wish["seed"] for wish in undone] == [3, 3]
+    studio.after(lambda: studio.page.keyboard.press("Control+Shift+Z"))
+    assert studio.picture() == edited
+
+
+def test_a_newer_edit_cancels_the_older_preview_and_full_picture(flowing: Callable[..., Flowing]) -> None:
+    studio = flowing()
+    studio.picture()
+    studio.page.evaluate(
+        """() => { const real = window.fetch;
+           window.aborted = [];
+           window.fetch = (path, options) => {
+             const note = () => path === '/api/decode' && window.aborted.push(options.body);
+             options.signal.addEventListener('abort', note);
+             return real(path, options);
+           }; }"""
+    )
+    held: list[str] = []  # the first full picture, and the preview after it: neither is ever answered
+
+    def hold(route: Any) -> None:
+        asked = route.request.post_data
+        if len(held) == 2 or (not held and "evaluations" in asked):
+            route.continue_()
+        else:
+            held.append(asked)
+
+    studio.page.route("**/api/decode", hold)
+    studio.after(lambda: studio.page.keyboard.press("Enter"), paints=1)
+    assert len(held) == 1 and studio.page.evaluate("window.aborted") == []
+    studio.after(lambda: studio.page.keyboard.press("Delete"), paints=0)
+    assert len(held) == 2 and "evaluations" in held[1] and studio.page.evaluate("window.aborted") == held[:1]
+    wishes, pictures = studio.after(lambda: studio.page.keyboard.press("Enter"))
+    assert studio.page.evaluate("window.aborted") == held
+    assert [wish["cells"] for wish in wishes] == [json.loads(held[0])["cells"]] * 2 and len(pictures) == 2
+    studio.page.unroute_all(behavior="ignoreErrors")
+
+
+def test_noise_and_freedom_go_with_the_drawing(flowing: Callable[..., Flowing], tmp_path: Path) -> None:
+    studio = flowing()
+    page = studio.page
+    studio.sample(2)
+    before = studio.picture()
+    page.locator("#noise").focus()
+    (noise, *_), _ = studio.after(lambda: page.keyboard.press("Enter"))
+    assert noise["seed"] != 2 and studio.picture() != before
+    studio.after(lambda: page.keyboard.press("Control+z"))
+    assert studio.picture() == before
+    studio.after(lambda: page.keyboard.press("Control+Shift+Z"))
+    page.get_by_label("Keep to the drawing improve on it").focus()
+    wishes, _ = studio.after(lambda: page.keyboard.press("End"))
+    assert [wish["freedom"] for wish in wishes] == [1] * 3  # the gallery's too
+    assert next(wish for wish in wishes if wish["verb"] == "sample")["evaluations"] == 5
+    shown = studio.picture()
+    with page.expect_request("**/api/complete") as asked:
+        page.locator("#finish").click()
+    ending = json.loads(asked.value.post_data)
+    assert (ending["noise"], ending["freedom"], ending["evaluations"]) == (noise["seed"], 1, 5)
+    page.keyboard.press("Escape")
+    page.locator("#link").click()
+    studio.words()
+    other = flowing("/" + page.evaluate("location.hash"))
+    assert other.picture() == shown and other.page.locator("#freedom").input_value() == "1"
+    for kind in ("png", "json", "gif"):
+        page.locator("#export summary").click()
+        with page.expect_download() as download:
+            page.locator(f"#export [data-format={kind}]").click()
+        assert (studio.wishes[-1]["seed"], studio.wishes[-1]["freedom"]) == (noise["seed"], 1)
+        if kind == "gif":
+            continue
+        path = tmp_path / f"drawing.{kind}"
+        download.value.save_as(path)
+        other.after(lambda: other.page.locator("#clear").click())
+        other.after(lambda: other.page.set_input_files("#file", path))  # noqa: B023
+        assert other.picture() == shown
+    played, _ = studio.after(lambda: page.locator("#scrubber").fill("1"))
+    assert {wish["seed"] for wish in played} == {noise["seed"]}
+
+
+def test_the_controls_of_a_flow_are_there_for_a_flow_alone(studio: Studio, flowing: Callable[..., Flowing]) -> None:
+    for control in ("#noise", "#freedom"):
+        assert studio.page.locator(control).is_hidden() and flowing().page.locator(control).is_visible()
+    for width in (375, 720, 1024):
+        page = flowing(viewport={"width": width, "height": 800}).page
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
 # --- where it is seen ---

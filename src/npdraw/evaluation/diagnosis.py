@@ -43,10 +43,13 @@ def use(drawing: Drawing, parts: int) -> Use:
     return Use(math.exp(entropy), int((counts == 0).sum()), drawn, 1 - drawn / drawing.steps)
 
 
-def picture(model: NPDraw, images: Tensor, parses: Drawing, posterior: Drawing, samples: Drawing) -> Image.Image:
-    """Images (n,C,H,W) with their parse and posterior as canvas and decoded, then samples.
+def picture(
+    model: NPDraw, images: Tensor, parses: Drawing, posterior: Drawing, samples: Drawing, seed: int
+) -> Image.Image:
+    """Images (n,C,H,W) with their parse and posterior as canvas and decoded, then samples of the seeds from `seed` on.
 
-    Row by row it shows what is lost: by the parts (parse), by the posterior, by the decoder, by the prior.
+    Row by row it shows what is lost: by the parts (parse), by the posterior, by the decoder, by the prior. A flow has
+    one noise for both pictures of an image.
     """
     rows = {
         "image": images,
@@ -55,7 +58,7 @@ def picture(model: NPDraw, images: Tensor, parses: Drawing, posterior: Drawing, 
         "posterior": model.render(posterior),
         "reconstruction": model.decode(posterior),
         "sampled canvas": model.render(samples),
-        "sample": model.decode(samples),
+        "sample": model.decode(samples, seed),
     }
     count = min(map(len, rows.values()))
     return show.pairs({name: model.as_given(x[:count]) for name, x in rows.items()})

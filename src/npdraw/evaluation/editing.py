@@ -9,6 +9,8 @@ the canvas.
   every number is drawn again, and for NP-DRAW's edits in their best neighbourhood.
 - An edit that changes no pixel by a grey level, and so no PNG, is left out; what is left is counted.
 - Adherence: whether the parser finds a drawing again in what the decoder made of it.
+- Diversity, of a flow alone: how far two images of one drawing are apart. Everywhere else a drawing has one noise, the
+  same before and after an edit.
 """
 
 import math
@@ -45,6 +47,14 @@ class Adherence(NamedTuple):
     share: float  # of steps with the same choices, of those that either draws
     psnr: float  # dB, of the canvas of the parse against the canvas of the drawing
     canvas: float  # the share where the canvas itself is parsed: below 1 where parts are cropped at the border
+
+
+class Diversity(NamedTuple):
+    """Mean absolute differences of pixels between images made from different noise."""
+
+    one: float  # of one drawing
+    error: float  # standard error of that mean
+    two: float | None  # of two drawings, where there are two
 
 
 def edit(drawing: Drawing, parts: int, seed: int) -> tuple[Drawing, Tensor, Tensor]:
@@ -107,7 +117,7 @@ def locality(model: NPDraw, drawings: Drawing, seed: int) -> dict[str, Locality]
     """How local one edit of each drawing is in what the model shows: of all edits, of each of `KINDS`, and of all in
     the best neighbourhood that each has."""
     edited, place, kind = edit(drawings, len(model.bank), seed)
-    before, after = model.decode(drawings), model.decode(edited)
+    before, after = model.decode(drawings), model.decode(edited)  # by a flow from the same noise
     share, area, seen = _locality(before, after, model.grid, place)
     found = {name: _mean(share, area, seen & (kind == i)) for i, name in enumerate(KINDS)}
     return {"all": _mean(share, area, seen), **found, "best": best_locality(before, after, model.grid)}
@@ -118,9 +128,19 @@ def best_locality(before: Tensor, after: Tensor, grid: Grid) -> Locality:
     return _mean(*_locality(before, after, grid, None))
 
 
-def adherence(model: NPDraw, drawings: Drawing) -> Adherence:
-    """Drawings against the parses of what the model shows for them."""
+def adherence(model: NPDraw, drawings: Drawing, seed: int = 0) -> Adherence:
+    """Drawings against the parses of what the model shows for them, by a flow from the noise of the seeds from `seed`
+    on."""
     canvases, drawings = model.render(drawings), drawings.to(model.device)
-    again = model.parse(model.decode(drawings))
+    again = model.parse(model.decode(drawings, seed))
     same, kept = (agreement(x, drawings) for x in (again, model.parse(canvases)))
     return Adherence(same, psnr(canvases, model.render(again))[0], kept)
+
+
+def diversity(model: NPDraw, drawings: Drawing) -> Diversity:
+    """Each drawing's image against another of it, and against one of the drawing before it."""
+    n = len(drawings)
+    first, second = model.decode(drawings), model.decode(drawings, n)
+    one, two = (wide(first - x).abs().mean((1, 2, 3)) for x in (second, second.roll(1, 0)))
+    error = float(one.std()) / math.sqrt(n) if n > 1 else math.nan
+    return Diversity(float(one.mean()), error, float(two.mean()) if n > 1 else None)

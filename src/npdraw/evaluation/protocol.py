@@ -4,9 +4,10 @@
 - `standard`: 50,000 samples against all training images, as most other papers have it.
 
 Both: grey repeated to three channels, bilinear to the network's size. Samples are what a model shows: probabilities
-for ink, the mean of the likeliest component for grey levels and colour, never draws; but where images were binarised
-for training, both sides are binarised once. What real images score by the same protocol (10,000 training images against
-the test images; the test images against the training images) stands beside every figure.
+for ink, the mean of the likeliest component for grey levels and colour, never draws of pixels, and what a flow makes
+from the noise of their seed; but where images were binarised for training, both sides are binarised once. What real
+images score by the same protocol (10,000 training images against the test images; the test images against the training
+images) stands beside every figure.
 """
 
 from typing import NamedTuple

@@ -343,13 +343,18 @@ class Evaluation:
         bound = scale * float(wide(vae.elbo(images, seed).elbo).mean())
         note = f"{unit}; {sum(p.numel() for p in vae.parameters()):,} weights"
         yield Score("nll_vae", "  NLL by ELBO of that VAE", -bound, note=note)
-        for name, drawings in (("parses", seen.parses), ("samples", drawn[:n])):
-            kept = editing.adherence(model, drawings)
+        for name, drawings, noise in (("parses", seen.parses, 0), ("samples", drawn[:n], seed)):
+            kept = editing.adherence(model, drawings, noise)
             note = f"share of steps that the parser finds again; in the canvas itself: {figure(kept.canvas)}"
             yield Score(f"adherence_{name}", f"canvas adherence, {name}", kept.share, None, None, note)
             yield Score(
                 f"adherence_psnr_{name}", "  PSNR of canvases", kept.psnr, note="dB; parsed again against drawn"
             )
+        if not model.likely:
+            between = editing.diversity(model, seen.parses)
+            note = "mean difference of pixels, two images of a parse, ± of the mean; real: images of two parses"
+            error = None if math.isnan(between.error) else between.error
+            yield Score("diversity", "diversity of one canvas", between.one, error, between.two, note)
 
     # --- all of it ---
 
@@ -436,7 +441,7 @@ class Evaluation:
         if drawings is not None:
             seen = self._seen
             found["stages"] = diagnosis.picture(
-                self.model, seen.grey[:few], seen.parses[:few], seen.posterior[:few], drawings[:few]
+                self.model, seen.grey[:few], seen.parses[:few], seen.posterior[:few], drawings[:few], self.request.seed
             )
         return found
 
@@ -460,5 +465,8 @@ class Evaluation:
             "vae": None if vae is None else vae.digest,
         }
         if isinstance(self.subject, NPDraw):
-            facts["temperature"] = self.subject.config.temperature if r.temperature is None else r.temperature
+            c = self.subject.config
+            facts["temperature"] = c.temperature if r.temperature is None else r.temperature
+            if not self.subject.likely:
+                facts |= {"evaluations": c.decoder.evaluations, "freedom": c.decoder.freedom}
         return facts

@@ -71,7 +71,8 @@ def make_app(service: Service) -> FastAPI:
 
     @app.post("/api/decode", response_class=Response, responses=_file("image/png"))
     async def decode(body: bodies.Drawn, request: Request) -> Response:
-        image = await quick.do(request, lambda: png(service.decode(body.cells)))
+        lane = quick if service.is_quick(body.evaluations) else slow
+        image = await lane.do(request, lambda: png(service.decode(body.cells, body, body.seed)))
         return Response(image, media_type="image/png")
 
     @app.post("/api/next")

@@ -12,6 +12,7 @@ SAMPLES, ENDINGS, PARTICLES = 64, 8, 512  # that one request may ask for
 LAST_SEED = 2**53 - 1  # the largest integer that a page can hold
 HOTTEST = 10.0
 LARGEST_SCALE = 32
+PREVIEW, EVALUATIONS = 5, 99  # of a flow: at most, for a quick picture and for any
 UPLOAD_BYTES, PIXELS = 2**23, 2**24  # of an image that is read
 
 Cells = Annotated[
@@ -21,6 +22,7 @@ Cells = Annotated[
 ]
 Seed = Annotated[int, Field(ge=0, le=LAST_SEED)]
 Temperature = Annotated[float, Field(ge=0, le=HOTTEST, description="Below 1 likelier choices, 0 the likeliest")]
+Noise = Annotated[Seed, Field(description="Of the noise that a flow makes the picture from")]
 Picture = Annotated[str, Field(description="A PNG in base64")]
 
 
@@ -28,10 +30,20 @@ class Request(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
-class Drawn(Request):
-    """A drawing."""
+class Decoding(Request):
+    """How a flow is to make pictures; None is the model's own. To other decoders these say nothing."""
+
+    evaluations: Annotated[
+        int | None, Field(ge=1, le=EVALUATIONS, description="An odd number: more are better and slower")
+    ] = None
+    freedom: Annotated[float | None, Field(ge=0, le=1, description="0: keep to the drawing, 1: improve on it")] = None
+
+
+class Drawn(Decoding):
+    """A drawing whose picture is wanted."""
 
     cells: Cells
+    seed: Noise = 0
 
 
 class Next(Request):
@@ -41,8 +53,8 @@ class Next(Request):
     cell: Annotated[int, Field(ge=0)]
 
 
-class Sampling(Request):
-    """Which drawings to make: those of `seed`, `seed` + 1, ..."""
+class Sampling(Decoding):
+    """Which drawings to make: those of `seed`, `seed` + 1, ..., each with the noise of its own seed."""
 
     seed: Seed = 0
     count: Annotated[int, Field(ge=1, le=SAMPLES)] = 1
@@ -50,13 +62,14 @@ class Sampling(Request):
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
 
 
-class Completing(Request):
+class Completing(Decoding):
     """A drawing, which of its cells stay as they are (drawn or not), and how to draw the others."""
 
     cells: Cells
     fixed: Annotated[list[bool], FailFast()]
     count: Annotated[int, Field(ge=1, le=ENDINGS)] = 4
     seed: Seed = 0
+    noise: Noise = 0
     temperature: Annotated[float, Field(gt=0, le=HOTTEST, description="Below 1 likelier choices")] = 1.0
     particles: Annotated[int, Field(ge=1, le=PARTICLES)] = 256
 
@@ -69,8 +82,8 @@ class Composing(Request):
     places: Annotated[list[int], FailFast()]
 
 
-class Exporting(Request):
-    """A drawing, and the file to make of it."""
+class Exporting(Decoding):
+    """A drawing, and the file to make of it. `seed` is that of the sample that it is, and of the picture's noise."""
 
     cells: Cells
     format: Literal["png", "gif", "mp4", "json"]
@@ -104,6 +117,13 @@ class Limits(BaseModel):
     samples: int = SAMPLES
     endings: int = ENDINGS
     particles: int = PARTICLES
+    evaluations: int = EVALUATIONS
+
+
+class FlowSettings(BaseModel):
+    evaluations: Annotated[int, Field(description="The model's own, for a full picture")]
+    preview: Annotated[int, Field(description="Few enough to be answered quickly")]
+    freedom: float
 
 
 class About(BaseModel):
@@ -118,6 +138,7 @@ class About(BaseModel):
     temperature: float
     inverted: bool
     ink: Annotated[bool, Field(description="Pixels are ink or none")]
+    flow: Annotated[FlowSettings | None, Field(description="Of a decoder that is a flow, else null")]
     limits: Limits
     version: str
 

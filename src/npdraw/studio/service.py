@@ -2,10 +2,11 @@
 
 Every picture that the studio shows is decoded alone, in a batch of one: that is quick enough for a click
 (`NPDraw.decode` pads to a batch of 64 on the CPU), and a drawing then looks the same wherever it is shown. A level in
-255 may differ from `NPDraw.decode`'s picture, since another matrix shape rounds differently.
+255 may differ from `NPDraw.decode`'s picture, since another matrix shape rounds differently. A flow's pictures are
+`NPDraw.decode`'s own, from the noise of the seed that a request brings along.
 
-Long work stops when nobody waits for it: between pictures, and at every step of the prior (where its heads are asked),
-be it sampling or completing.
+Long work stops when nobody waits for it: between pictures, at every step of the prior (where its heads are asked), be
+it sampling or completing, and at every evaluation of a flow.
 """
 
 import base64
@@ -41,6 +42,8 @@ class Service:
     def __init__(self, model: NPDraw, name: str, weights: str):
         self.model, self.name, self.weights = model, name, weights
         model.prior.norm.register_forward_pre_hook(_step)
+        if not model.likely:
+            model.decoder.register_forward_pre_hook(_step)
         shown = model.as_given(model.bank.parts).cpu()
         pixels = base64.b64encode((shown * 255 + 0.5).to(torch.uint8).numpy().tobytes()).decode()
         self.parts = bodies.Parts(pixels=pixels, order=_walk(shown.flatten(1)))
@@ -66,9 +69,19 @@ class Service:
             temperature=c.temperature,
             inverted=c.data.inverted,
             ink=c.decoder.likelihood == "bernoulli",
+            flow=None if self.model.likely else self._flow(),
             limits=bodies.Limits(),
             version=__version__,
         )
+
+    def _flow(self) -> bodies.FlowSettings:
+        c = self.model.config.decoder
+        preview = min(c.evaluations, bodies.PREVIEW)
+        return bodies.FlowSettings(evaluations=c.evaluations, preview=preview, freedom=c.freedom)
+
+    def is_quick(self, evaluations: int | None) -> bool:
+        """Whether a picture by so many evaluations (None: the model's own) is made while a person waits."""
+        return self.model.likely or (evaluations or self.model.config.decoder.evaluations) <= bodies.PREVIEW
 
     # --- cells and drawings ---
 
@@ -91,9 +104,9 @@ class Service:
 
     # --- quick ---
 
-    def decode(self, cells: Sequence[int], scale: int = 1) -> Image.Image:
-        """The picture of a drawing."""
-        return self._picture(self._decoded(self.drawing(cells)), scale)
+    def decode(self, cells: Sequence[int], how: bodies.Decoding, noise: int, scale: int = 1) -> Image.Image:
+        """The picture of a drawing, by a flow from the noise of that seed."""
+        return self._picture(self._decoded(self.drawing(cells), how, noise), scale)
 
     @torch.no_grad()
     def next(self, cells: Sequence[int], cell: int) -> bodies.Odds:
@@ -131,7 +144,8 @@ class Service:
         found = []
         for i, cells in enumerate(self.cells(drawing)):
             still_wanted()
-            found.append(bodies.One(seed=asked.seed + i, cells=cells, image=_base64(self.decode(cells))))
+            image = _base64(self.decode(cells, asked, asked.seed + i))
+            found.append(bodies.One(seed=asked.seed + i, cells=cells, image=image))
         return bodies.Samples(samples=found)
 
     def complete(self, asked: bodies.Completing) -> bodies.Endings:
@@ -153,8 +167,8 @@ class Service:
             # the prior may leave raster order and draw in a fixed cell too, which stays as it is; two may be equal then
             cells = [old if stays else new for old, new, stays in zip(asked.cells, drawn, asked.fixed)]
             log_prob = float(self.model.prior.log_prob(self.drawing(cells).to(self.model.device)))
-            ending = bodies.Ending(cells=cells, image=_base64(self.decode(cells)), log_prob=log_prob)
-            endings[tuple(cells)] = ending
+            image = _base64(self.decode(cells, asked, asked.noise))
+            endings[tuple(cells)] = bodies.Ending(cells=cells, image=image, log_prob=log_prob)
         return bodies.Endings(endings=list(endings.values()), effective=found.effective)
 
     def read(self, data: bytes) -> bodies.ReadImage:
@@ -173,23 +187,25 @@ class Service:
 
     def export(self, asked: bodies.Exporting) -> bytes:
         """A drawing as a file."""
-        drawing = self.drawing(asked.cells)
+        drawing, noise = self.drawing(asked.cells), asked.seed or 0
         if asked.format == "json":
-            origin = {"model": self.name, "weights": self.weights}  # beside the drawing: who reads it need not care
+            # beside the drawing: who reads it need not care
+            origin = {"model": self.name, "weights": self.weights, "seed": asked.seed}
             return (json.dumps({**json.loads(drawing.to_json()), **origin}) + "\n").encode()
         if asked.format == "png":
             inscribed = show.inscribed(drawing, self.name, self.weights, asked.seed)
             buffer = io.BytesIO()
-            self.decode(asked.cells, asked.scale or 1).save(buffer, "PNG", optimize=True, pnginfo=inscribed)
+            image = self.decode(asked.cells, asked, noise, asked.scale or 1)
+            image.save(buffer, "PNG", optimize=True, pnginfo=inscribed)
             return buffer.getvalue()
         side = max(self.model.decoder.size)
         if (asked.scale or 1) * side > LONGEST_SIDE:
             raise InputError(f"a film may be {LONGEST_SIDE} pixels a side; scale may be {LONGEST_SIDE // side} at most")
         on_device = drawing.to(self.model.device)
         canvases, masks = render_steps(on_device, self.model.bank.parts, self.model.grid)
-        image, empty = self.model.as_given(self._decoded(drawing)), float(self.model.config.data.inverted)
+        shown, empty = self.model.as_given(self._decoded(drawing, asked, noise)), float(self.model.config.data.inverted)
         frames = show.animation_frames(
-            self.model.as_given(canvases), masks, on_device.whether, image, scale=asked.scale, empty=empty
+            self.model.as_given(canvases), masks, on_device.whether, shown, scale=asked.scale, empty=empty
         )
         still_wanted()
         with tempfile.TemporaryDirectory(prefix="npdraw-") as folder:
@@ -199,9 +215,11 @@ class Service:
     # --- pictures ---
 
     @torch.no_grad()
-    def _decoded(self, drawing: Drawing) -> Tensor:
+    def _decoded(self, drawing: Drawing, how: bodies.Decoding, noise: int) -> Tensor:
         """One drawing -> (1,C,H,W)"""
-        return self.model.likelihood(self.model.render(drawing)).picture()
+        if self.model.likely:
+            return self.model.likelihood(self.model.render(drawing)).picture()
+        return self.model.decode(drawing, noise, how.evaluations, how.freedom)
 
     def _picture(self, image: Tensor, scale: int = 1) -> Image.Image:
         """An image (1,C,H,W) as the person sees it."""
@@ -220,7 +238,7 @@ class Service:
 
 
 def _step(_: nn.Module, given: tuple[Tensor]) -> None:
-    """Before a step of the prior. A CUDA graph must not be left half recorded; to record one takes a moment."""
+    """Before a step of the prior or a flow. A CUDA graph must not be left half recorded; recording takes a moment."""
     if not (given[0].is_cuda and torch.cuda.is_current_stream_capturing()):
         still_wanted()
 

@@ -13,6 +13,7 @@
  * @property {number} temperature
  * @property {boolean} inverted
  * @property {boolean} ink
+ * @property {{evaluations: number, preview: number, freedom: number} | null} flow where the decoder is one
  * @property {{upload_bytes: number, samples: number, endings: number, particles: number}} limits
  */
 
@@ -99,8 +100,8 @@ export const api = {
   model: () => json("/api/model"),
   /** @returns {Promise<{pixels: string, order: number[]}>} */
   parts: () => json("/api/parts"),
-  /** @param {number[]} cells @param {AbortSignal} signal */
-  decode: (cells, signal) => blob("/api/decode", { cells }, signal),
+  /** @param {object} wish @param {AbortSignal} signal */
+  decode: (wish, signal) => blob("/api/decode", wish, signal),
   /** @param {number[]} cells @param {number} cell @param {AbortSignal} signal
    *  @returns {Promise<{what: number[], whether: number}>} */
   next: (cells, cell, signal) => json("/api/next", { cells, cell }, signal),
@@ -132,6 +133,11 @@ export class Latest {
   constructor(patience, failed) {
     this.patience = patience;
     this.failed = failed;
+  }
+
+  /** Whether a newer job waits for the one that runs. */
+  get waits() {
+    return this.#waiting !== null;
   }
 
   /** @param {(signal: AbortSignal) => Promise<void>} job */

@@ -6,6 +6,7 @@ import { Board } from "./board.js";
 import { NONE, blank, ended, fresh, fromFragment, isBlank, toFragment } from "./drawing.js";
 import { Endings } from "./endings.js";
 import { Files } from "./files.js";
+import { Flow } from "./flow.js";
 import { Gallery } from "./gallery.js";
 import { Hand } from "./hand.js";
 import { History } from "./history.js";
@@ -43,7 +44,16 @@ function studio(model, bank) {
   /** @type {number | undefined} */ let settling;
   /** @type {number | undefined} */ let pausing;
 
+  const flow = new Flow(model, {
+    noise(noise) {
+      history.push({ ...history.present, noise, seed: null });
+      speak("New noise");
+    },
+    freedom: show,
+    settled: () => gallery.fill(false),
+  });
   const gallery = new Gallery(element("gallery"), model, {
+    told: () => flow.thumbnails,
     open(cells, seed) {
       history.push(fresh(cells, { seed }));
       speak(`Sample of seed ${seed} opened`);
@@ -54,6 +64,7 @@ function studio(model, bank) {
     { list: element("ghosts"), hint: element("endings-hint"), dismiss: element("dismiss") },
     {
       temperature: () => gallery.temperature,
+      told: () => flow.thumbnails,
       preview: (ghost) => board.show({ ghost }),
       take(cells, which) {
         history.push(ended(history.present, cells));
@@ -92,7 +103,7 @@ function studio(model, bank) {
   const files = new Files(bank, {
     opened(cells, target, seed) {
       if (target === "a") return history.push(fresh(cells, { kept: true, seed }));
-      second.set(cells);
+      second.set(cells, seed ?? 0);
       setTool("region");
     },
     say,
@@ -100,15 +111,23 @@ function studio(model, bank) {
   });
   const second = new Second(bank, {
     open: () => files.choose("b"),
-    copy: () => second.set(history.present.cells),
+    copy: () => second.set(history.present.cells, history.present.noise),
     swap() {
-      const cells = /** @type {number[]} */ (second.cells);
-      second.set(history.present.cells);
-      history.push(fresh(cells, { kept: true }));
+      const [cells, noise] = [/** @type {number[]} */ (second.cells), second.noise];
+      second.set(history.present.cells, history.present.noise);
+      history.push(fresh(cells, { kept: true, noise }));
     },
     begin: () => hand.begin(),
     paint: (cell) => hand.touch(cell),
   });
+
+  /** Show the picture of the steps so far. */
+  function show() {
+    picture.show({ cells: player.cells, ...flow.of(history.present) });
+  }
+
+  /** @param {"json" | "png" | "gif" | "mp4"} format */
+  const save = (format) => files.save(history.present, format, flow.of(history.present));
 
   /** @param {number} cell */
   function setCursor(cell) {
@@ -166,7 +185,7 @@ function studio(model, bank) {
   }
 
   async function copyLink() {
-    const fragment = toFragment(history.present.cells, model);
+    const fragment = toFragment(history.present, model, flow.freedom);
     globalThis.history.replaceState(null, "", fragment);
     const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
     const where = copied ? "The link is copied: it holds" : "The link is in the address bar: it holds";
@@ -175,8 +194,10 @@ function studio(model, bank) {
 
   function openLink() {
     try {
-      const cells = fromFragment(location.hash, model);
-      if (cells) history.push(fresh(cells, { kept: true }));
+      const link = fromFragment(location.hash, model);
+      if (!link) return;
+      history.push(fresh(link.cells, { kept: true, noise: link.noise }));
+      flow.freedom = link.freedom;
     } catch (error) {
       complain(/** @type {Error} */ (error));
     }
@@ -239,7 +260,7 @@ function studio(model, bank) {
       ink: whole && present.ink && hand.tool === "pen" ? pen.canvas : null,
       ghost: null,
     });
-    picture.show(player.cells);
+    show();
   });
   palette.addEventListener("pick", () => hand.tool === "part" || setTool("part"));
   board.canvas.addEventListener("pointerdown", () => {
@@ -272,7 +293,7 @@ function studio(model, bank) {
     const button = /** @type {Element} */ (event.target).closest("button");
     if (!button) return;
     element("export").open = false;
-    files.save(history.present, /** @type {any} */ (button.dataset.format));
+    save(/** @type {any} */ (button.dataset.format));
   });
   addEventListener("pointerdown", (event) => {
     if (!element("export").contains(event.target)) element("export").open = false;
@@ -302,7 +323,7 @@ function studio(model, bank) {
     "Ctrl+z": undo,
     "Ctrl+Shift+z": redo,
     "Ctrl+y": redo,
-    "Ctrl+s": () => files.save(history.present, "json"),
+    "Ctrl+s": () => save("json"),
     "Ctrl+Backspace": clear,
     ...Object.fromEntries(digits.map((i) => [String(i + 1), () => palette.pickLikely(i)])),
     ...Object.fromEntries(digits.map((i) => [`Shift+Digit${i + 1}`, () => endings.take(i)])),

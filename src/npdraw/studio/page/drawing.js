@@ -10,6 +10,7 @@ import { Trouble } from "./api.js";
  * @property {boolean[]} touched drawn cells that are the person's, which an ending keeps
  * @property {Uint8ClampedArray | null} ink what the pen drew (RGBA, of the picture's size) where the cells come from it
  * @property {number | null} seed of the sample that it was
+ * @property {number} noise seed of the noise that a flow makes its picture from: kept, so that an edit changes no more
  */
 
 export const NONE = -1;
@@ -18,12 +19,13 @@ export const NONE = -1;
 export const blank = (length) => fresh(Array(length).fill(NONE));
 
 /** A drawing that came from elsewhere; `kept`: as if the person had drawn it.
- * @param {number[]} cells @param {{kept?: boolean, seed?: number | null}} [from] @returns {Drawing} */
-export const fresh = (cells, { kept = false, seed = null } = {}) => ({
+ * @param {number[]} cells @param {{kept?: boolean, seed?: number | null, noise?: number}} [from] @returns {Drawing} */
+export const fresh = (cells, { kept = false, seed = null, noise = seed ?? 0 } = {}) => ({
   cells,
   touched: cells.map((part) => kept && part !== NONE),
   ink: null,
   seed,
+  noise,
 });
 
 /** Put parts (or NONE) into cells. They are the person's then, and so is all that an ending would have kept: who draws
@@ -33,12 +35,13 @@ export const fresh = (cells, { kept = false, seed = null } = {}) => ({
 export function put(drawing, parts, ink = null) {
   const cells = drawing.cells.map((part, cell) => parts.get(cell) ?? part);
   const kept = fixed(drawing);
-  return { cells, touched: cells.map((part, cell) => part !== NONE && (kept[cell] || parts.has(cell))), ink, seed: null };
+  const touched = cells.map((part, cell) => part !== NONE && (kept[cell] || parts.has(cell)));
+  return { cells, touched, ink, seed: null, noise: drawing.noise };
 }
 
 /** A drawing with an ending: what the model added is not the person's.
  * @param {Drawing} drawing @param {number[]} cells @returns {Drawing} */
-export const ended = ({ touched }, cells) => ({ cells, touched, ink: null, seed: null });
+export const ended = ({ touched, noise }, cells) => ({ cells, touched, ink: null, seed: null, noise });
 
 /** @param {Drawing} drawing @param {number} from @param {number} to */
 export const move = (drawing, from, to) =>
@@ -48,11 +51,14 @@ export const move = (drawing, from, to) =>
 export const isBlank = (drawing) => drawing.cells.every((part) => part === NONE);
 
 /** @param {Drawing} a @param {Drawing} b */
-export const same = (a, b) => a.cells.every((part, cell) => part === b.cells[cell]);
+export const same = (a, b) => a.noise === b.noise && a.cells.every((part, cell) => part === b.cells[cell]);
 
 /** What an ending keeps: the person's cells, or where there are none all that are drawn.
  * @param {Drawing} drawing */
 export const fixed = ({ cells, touched }) => (touched.some(Boolean) ? touched : cells.map((part) => part !== NONE));
+
+/** @param {unknown} seed */
+const isSeed = (seed) => Number.isSafeInteger(seed) && Number(seed) >= 0;
 
 /** Cells that are no drawing of this model's are Trouble.
  * @param {unknown} cells @param {Model} model */
@@ -65,7 +71,7 @@ function checked(cells, { grid, parts }) {
   return cells;
 }
 
-/** The first drawing of a file that npdraw wrote, and what a person should know of that ("" where nothing).
+/** The first drawing of a file that npdraw wrote, its seed, and what a person should know of that ("" where nothing).
  * @param {string} text @param {Model} model */
 export function fromJson(text, model) {
   let data;
@@ -90,19 +96,21 @@ export function fromJson(text, model) {
     several > 1 ? `This file holds ${several} drawings, of which the first is opened.` : "",
     foreign ? `This drawing was made with other weights (${data.model}), so it may look different here.` : "",
   ];
-  return { cells: checked(cells, model), note: notes.filter(Boolean).join(" ") };
+  const seed = isSeed(data.seed) ? /** @type {number} */ (data.seed) : null;
+  return { cells: checked(cells, model), seed, note: notes.filter(Boolean).join(" ") };
 }
 
-/** @param {number[]} cells @param {Model} model the fragment of a link */
-export function toFragment(cells, { weights }) {
+/** The fragment of a link. @param {Drawing} drawing @param {Model} model @param {number} freedom */
+export function toFragment({ cells, noise }, { weights, flow }, freedom) {
   const bytes = new Uint8Array(cells.length * 2);
   const view = new DataView(bytes.buffer);
   cells.forEach((part, cell) => view.setInt16(2 * cell, part, true));
   const text = btoa(String.fromCharCode(...bytes));
-  return `#d=${text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}&m=${weights}`;
+  const told = flow ? `&s=${noise}&f=${freedom}` : "";
+  return `#d=${text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}&m=${weights}${told}`;
 }
 
-/** The cells of a link, or null where it carries none.
+/** The cells, noise and freedom of a link, or null where it carries none.
  * @param {string} fragment @param {Model} model */
 export function fromFragment(fragment, model) {
   const fields = new URLSearchParams(fragment.slice(1));
@@ -112,10 +120,13 @@ export function fromFragment(fragment, model) {
   const damaged = new Trouble("This link is damaged, perhaps cut short, so it is not opened.");
   if (weights.length !== model.weights.length) throw damaged;
   if (weights !== model.weights) throw new Trouble("This link was made with another model, so it is not opened.");
+  const [noise, freedom] = [Number(fields.get("s") ?? 0), Number(fields.get("f") ?? model.flow?.freedom ?? 0)];
+  if (!isSeed(noise) || !(freedom >= 0 && freedom <= 1)) throw damaged;
   try {
     const bytes = Uint8Array.from(atob(text.replaceAll("-", "+").replaceAll("_", "/")), (c) => c.charCodeAt(0));
     const view = new DataView(bytes.buffer);
-    return checked(Array.from({ length: bytes.length >> 1 }, (_, cell) => view.getInt16(2 * cell, true)), model);
+    const cells = Array.from({ length: bytes.length >> 1 }, (_, cell) => view.getInt16(2 * cell, true));
+    return { cells: checked(cells, model), noise, freedom };
   } catch {
     throw damaged;
   }

@@ -16,6 +16,7 @@ export class Endings {
    * @param {{list: HTMLElement, hint: HTMLElement, dismiss: HTMLElement}} parts
    * @param {object} on
    * @param {() => number} on.temperature
+   * @param {() => object} on.told beside it to a flow
    * @param {(cells: number[] | null) => void} on.preview
    * @param {(cells: number[], which: number) => void} on.take
    * @param {(count: number) => void} on.found how many there are to take
@@ -41,7 +42,8 @@ export class Endings {
       const seed = Math.floor(Math.random() * SEEDS);
       const [start, particles] = [performance.now(), this.#particles];
       const wish = { cells: drawing.cells, fixed: fixed(drawing), count: COUNT, seed, particles };
-      const { endings } = await api.complete({ ...wish, temperature: this.on.temperature() }, signal);
+      const told = { temperature: this.on.temperature(), noise: drawing.noise, ...this.on.told() };
+      const { endings } = await api.complete({ ...wish, ...told }, signal);
       signal.throwIfAborted();
       this.#particles = ((performance.now() - start) * MANY) / particles < QUICK ? MANY : FEW;
       const some = endings.some(({ cells }) => cells.some((part, cell) => part !== drawing.cells[cell]));

@@ -47,8 +47,8 @@ export class Files {
   async open(file, target) {
     try {
       if (/json$/.test(file.type) || file.name.endsWith(".json")) {
-        const { cells, note } = fromJson(await file.text(), this.bank.model);
-        this.on.opened(cells, target, null);
+        const { cells, seed, note } = fromJson(await file.text(), this.bank.model);
+        this.on.opened(cells, target, seed);
         return note && this.on.say(note);
       }
       const { upload_bytes: most } = this.bank.model.limits;
@@ -93,12 +93,13 @@ export class Files {
     );
   }
 
-  /** @param {import("./drawing.js").Drawing} drawing @param {"json" | "png" | "gif" | "mp4"} format */
-  async save({ cells, seed }, format) {
+  /** @param {import("./drawing.js").Drawing} drawing @param {"json" | "png" | "gif" | "mp4"} format
+   * @param {object} told beside it to a flow */
+  async save({ cells, seed }, format, told) {
     const { name, height, width } = this.bank.model;
     const scale = Math.max(1, Math.min(32, Math.round(SHOWN / Math.max(height, width))));
     try {
-      const made = await api.export({ cells, format, scale, ...(seed === null ? {} : { seed }) });
+      const made = await api.export({ cells, format, scale, ...(seed === null ? {} : { seed }), ...told });
       const link = document.createElement("a");
       link.href = URL.createObjectURL(made);
       link.download = `${name}${seed === null ? "" : `-${seed}`}.${format}`;

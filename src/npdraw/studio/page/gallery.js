@@ -15,7 +15,7 @@ export class Gallery {
 
   /**
    * @param {HTMLElement} list @param {import("./api.js").Model} model
-   * @param {{open: (cells: number[], seed: number) => void, failed: (error: Error) => void}} on
+   * @param {{told: () => object, open: (cells: number[], seed: number) => void, failed: (error: Error) => void}} on
    */
   constructor(list, model, on) {
     this.list = list;
@@ -56,7 +56,7 @@ export class Gallery {
     this.latest.run(async (signal) => {
       const [seed, top_p] = [this.#seed.valueAsNumber, this.#topP.valueAsNumber];
       const wish = { seed, count: this.count, temperature: this.temperature, top_p };
-      const { samples } = await api.sample(wish, signal);
+      const { samples } = await api.sample({ ...wish, ...this.on.told() }, signal);
       this.list.ariaBusy = "false";
       this.list.replaceChildren(...samples.map((sample) => this.#entry(sample)));
       if (open) this.on.open(samples[0].cells, samples[0].seed);

@@ -14,19 +14,32 @@ export class Picture {
     this.canvas = canvas;
     canvas.width = model.width;
     canvas.height = model.height;
-    this.latest = new Latest(PATIENCE, (error) => {
+    const stale = (/** @type {Error} */ error) => {
       canvas.classList.add("stale");
       failed(error);
+    };
+    this.latest = new Latest(PATIENCE, stale);
+    this.full = new Latest(0, stale);
+    const { evaluations = 0, preview = 0 } = model.flow ?? {};
+    this.preview = preview < evaluations ? { evaluations: preview } : null;
+  }
+
+  /** Of a flow a preview first, and then the full picture; a newer wish cancels both.
+   * @param {object} wish what to decode */
+  show(wish) {
+    this.full.cancel();
+    this.latest.run(async (signal) => {
+      await this.#paint({ ...wish, ...this.preview }, signal);
+      if (this.preview && !this.latest.waits) this.full.run((signal) => this.#paint(wish, signal));
     });
   }
 
-  /** @param {number[]} cells */
-  show(cells) {
-    this.latest.run(async (signal) => {
-      const bitmap = await createImageBitmap(await api.decode(cells, signal));
-      this.canvas.getContext("2d")?.drawImage(bitmap, 0, 0);
-      this.canvas.classList.remove("stale");
-      this.canvas.dispatchEvent(new Event("painted"));
-    });
+  /** @param {object} wish @param {AbortSignal} signal */
+  async #paint(wish, signal) {
+    const bitmap = await createImageBitmap(await api.decode(wish, signal));
+    signal.throwIfAborted();
+    this.canvas.getContext("2d")?.drawImage(bitmap, 0, 0);
+    this.canvas.classList.remove("stale");
+    this.canvas.dispatchEvent(new Event("painted"));
   }
 }

@@ -8,6 +8,7 @@ const element = (id) => /** @type {HTMLElement} */ (document.getElementById(id))
 
 export class Second {
   /** @type {number[] | null} */ cells = null;
+  noise = 0;
 
   /**
    * @param {import("./bank.js").Bank} bank
@@ -32,9 +33,10 @@ export class Second {
     canvas.addEventListener("pointerleave", () => this.board.show({ hover: NONE }));
   }
 
-  /** @param {number[]} cells */
-  set(cells) {
+  /** @param {number[]} cells @param {number} noise */
+  set(cells, noise) {
     this.cells = cells;
+    this.noise = noise;
     this.board.show({ cells });
     for (const id of ["second-frame", "second-swap"]) element(id).hidden = false;
     this.#reveal();

@@ -1,0 +1,329 @@
+"""A model whose decoder is a flow through every verb and `evaluate`: one picture, one noise, and no likelihood."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from numpy.typing import NDArray
+from PIL import Image
+
+from evaluation.extractors import Projection
+from npdraw import inputs, show, store
+from npdraw.cli import main
+from npdraw.drawing import Drawing
+from npdraw.evaluation import diagnosis, editing
+from npdraw.model import NPDraw
+from training import tiny
+
+FLOW = {"likelihood": "flow", "width": 8, "blocks": 1, "evaluations": 5}
+STAGE = {"parsed_start": 1.0, "parsed_end": 1.0, "corrupted": 0.5, "epochs": 12, "rate": 3e-3}
+SIDE = 12
+QUICK = ["--count", "12", "--images", "6", "--device", "cpu"]
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run with a flow in `flow`, an untrained model without one in `plain`, images in strokes.npz, two pictures."""
+    home = tmp_path_factory.mktemp("home")
+    images = tiny.strokes(130)[:, 0].numpy()
+    np.savez(home / "strokes.npz", train_images=images[:88], test_images=images[88:])
+    data = {"source": str(home / "strokes.npz")}
+    tiny.train(home / "flow", {"data": data, "decoder": FLOW, "model_stage": STAGE})
+    store.save_model(tiny.untrained({"data": data}), home / "plain")
+    for name, image in zip("ab", images[90:]):
+        Image.fromarray(image).save(home / f"{name}.png")
+    return home
+
+
+@pytest.fixture(scope="module")
+def model(home: Path) -> NPDraw:
+    return store.load_model(home / "flow")
+
+
+@pytest.fixture(autouse=True)
+def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A small network in place of Inception, and a VAE of few steps: they are matters of their own tests."""
+    monkeypatch.chdir(home)
+    monkeypatch.setattr("npdraw.evaluation.inception.load_inception", lambda *given: Projection())
+    monkeypatch.setattr("npdraw.baselines.vae.MOST", 4)
+
+
+def run(words: str, out: Path) -> Path:
+    assert main([*words.split(), "--out", str(out), "--device", "cpu"]) == 0
+    return out
+
+
+def pixels(path: Path) -> NDArray[np.uint8]:
+    with Image.open(path) as image:
+        return np.asarray(image)
+
+
+def shown(images: torch.Tensor) -> NDArray[np.uint8]:
+    return show.to_uint8(images)
+
+
+def parsed(model: NPDraw, name: str) -> Drawing:
+    return model.parse(torch.from_numpy(pixels(Path(f"{name}.png")).copy())[None, None])
+
+
+def caught(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Drawing, Any, dict[str, Any]]]:
+    """Every call of `decode`, as it comes: drawing, seeds, settings."""
+    calls = []
+    decode = NPDraw.decode
+
+    def spy(self: NPDraw, drawing: Drawing, seed: Any = 0, **settings: Any) -> torch.Tensor:
+        calls.append((drawing, seed, settings))
+        return decode(self, drawing, seed, **settings)
+
+    monkeypatch.setattr(NPDraw, "decode", spy)
+    return calls
+
+
+# --- sample ---
+
+
+def test_a_seed_is_one_picture_in_any_batch_and_file(model: NPDraw, tmp_path: Path) -> None:
+    many = run("sample flow --seeds 0-5 --png --npz --json", tmp_path / "many")
+    some = run("sample flow --seeds 4,2 --png --npz", tmp_path / "some")
+    alone = run("sample flow --seeds 2 --png", tmp_path / "alone")
+    images = np.load(many / "samples.npz")["images"]
+    assert np.array_equal(images, shown(model.sample(6, seed=0).images))
+    assert np.array_equal(np.load(some / "samples.npz")["images"], images[[4, 2]])
+    for folder in (many, some, alone):
+        assert np.array_equal(pixels(folder / "images/seed-00002.png"), images[2])
+    assert np.array_equal(pixels(alone / "grid.png"), np.asarray(show.grid(torch.tensor(images[2:3, None]) / 255)))
+    drawing = store.load_drawing(many / "drawings.json")
+    assert not np.array_equal(shown(model.decode(drawing[2], 3))[0], images[2]), (
+        "the noise counts, not the drawing alone"
+    )
+
+
+def test_evaluations_and_freedom_reach_the_flow(
+    model: NPDraw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own, few, free = (
+        np.load(run(f"sample flow --seeds 3-5 --npz {words}", tmp_path / str(i)) / "samples.npz")["images"]
+        for i, words in enumerate(["", "--evaluations 1", "--evaluations 9 --freedom 1"])
+    )
+    assert "temperature 1, evaluations 9, freedom 1\n" in capsys.readouterr().out
+    drawing = model.sample(3, seed=3).drawing
+    assert np.array_equal(few, shown(model.decode(drawing, 3, evaluations=1)))
+    assert np.array_equal(free, shown(model.decode(drawing, 3, evaluations=9, freedom=1.0)))
+    assert not np.array_equal(own, few) and not np.array_equal(own, free)
+    assert not np.array_equal(free, shown(model.decode(drawing, 3, evaluations=9)))
+
+
+def test_an_animated_sample_ends_in_the_sample(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = caught(monkeypatch)
+    run("sample flow --seeds 7,3 --json --animate", tmp_path)
+    assert [seed for _, seed, _ in calls] == [[7, 3]], "one decode for grid and animation"
+    assert (tmp_path / "animation.gif").stat().st_size > 0
+
+
+# --- edit, complete, reconstruct, animate ---
+
+
+def test_an_edit_that_changes_nothing_gives_the_same_picture(model: NPDraw, tmp_path: Path) -> None:
+    before = shown(model.decode(parsed(model, "a")))[0]
+    for region in ("0,0,12,12", "0,0,4,8"):
+        assert np.array_equal(pixels(run(f"edit flow a.png a.png --region {region}", tmp_path) / "image.png"), before)
+    run("edit flow a.png b.png --region 0,0,12,4", tmp_path)
+    after, composed = pixels(tmp_path / "image.png"), store.load_drawing(tmp_path / "drawing.json")
+    assert np.array_equal(after, shown(model.decode(composed))[0]) and not np.array_equal(after, before)
+    run("edit flow a.png b.png --region 0,0,12,4 --freedom 1 --evaluations 3", tmp_path)
+    want = shown(model.decode(composed, evaluations=3, freedom=1.0))[0]
+    assert np.array_equal(pixels(tmp_path / "image.png"), want) and not np.array_equal(want, after)
+
+
+def sampled_png(model: NPDraw, seed: int, path: Path) -> Drawing:
+    """A sample as the studio saves it: its drawing, a step a place, and its seed are in the PNG."""
+    drawing = inputs.editing.tidy(model.sample(1, seed=seed).drawing, model.bank.parts, model.grid)
+    said = show.inscribed(drawing, "flow", store.weights_hash("flow")[:16], seed)
+    Image.fromarray(shown(model.decode(drawing, seed))[0]).save(path, pnginfo=said)
+    return drawing
+
+
+def test_a_picture_that_carries_its_seed_keeps_its_noise(model: NPDraw, tmp_path: Path) -> None:
+    own = tmp_path / "own.png"
+    drawing = sampled_png(model, 9, own)
+    edited = run(f"edit flow {own} {own} --region 0,0,12,4", tmp_path / "out")
+    assert np.array_equal(pixels(edited / "image.png"), pixels(own))
+    assert not np.array_equal(pixels(own), shown(model.decode(drawing))[0])
+    run(f"edit flow a.png {own} --region 0,0,12,4", tmp_path / "out")
+    composed = store.load_drawing(tmp_path / "out/drawing.json")
+    assert np.array_equal(pixels(edited / "image.png"), shown(model.decode(composed))[0]), "A's noise, not B's"
+
+
+def test_endings_have_the_noise_of_their_beginning(
+    model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own, loose = tmp_path / "own.png", tmp_path / "one.json"
+    store.save_drawing(sampled_png(model, 9, own), loose)
+    calls = caught(monkeypatch)
+    run(f"complete flow {own} --keep 0-4 --count 3 --seed 5 --freedom 0.5", tmp_path / "out")
+    endings = store.load_drawing(tmp_path / "out/drawings.json")
+    assert calls == [(endings, [9] * len(endings), {"freedom": 0.5})] and len(endings) == 3
+    sheet, scale = pixels(tmp_path / "out/completions.png"), -(-100 // SIDE)
+    decoded = shown(model.decode(endings, [9] * 3, freedom=0.5))
+    for i, image in enumerate([pixels(own), *decoded]):
+        column = sheet[8 + SIDE * scale :, 4 + i * (SIDE * scale + 4) :, 0]
+        assert np.array_equal(column[: SIDE * scale : scale, : SIDE * scale : scale], image)
+    calls.clear()
+    run(f"complete flow {loose} --keep 0-4 --count 2 --seed 5", tmp_path / "out")
+    assert [seed for _, seed, _ in calls] == [0, [0, 0]]
+
+
+def test_reconstructions_have_the_noise_of_their_image(
+    model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    calls = caught(monkeypatch)
+    for count in (2, 4):
+        run(f"reconstruct flow strokes.npz --count {count} --evaluations 3", tmp_path)
+    assert [(seed, settings) for _, seed, settings in calls] == [
+        ([0, 21], {"evaluations": 3}),
+        ([0, 10, 21, 31], {"evaluations": 3}),
+    ]
+    assert "PSNR" in capsys.readouterr().out
+    assert calls[0][0][1] == calls[1][0][2], "image 21 both times"
+
+
+def test_animate(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("sample flow --seeds 0-1 --json", tmp_path)
+    finals = []
+    frames = show.animation_frames
+    monkeypatch.setattr(
+        show, "animation_frames", lambda *given, **more: finals.append(given[3]) or frames(*given, **more)
+    )
+    run(f"animate flow {tmp_path / 'drawings.json'}", tmp_path / "film")
+    run("animate flow a.png --evaluations 1", tmp_path / "other")
+    assert torch.equal(finals[0], model.sample(2).images)
+    seen = inputs.as_seen(model, torch.from_numpy(pixels(Path("a.png")).copy())[None, None])
+    assert torch.equal(finals[1], model.decode(model.encode(seen), evaluations=1))
+    assert (tmp_path / "film.mp4").stat().st_size > 0
+
+
+def test_info_says_that_it_is_a_flow(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["info", "flow"]) == 0
+    assert "decoder: a flow, without a likelihood; 5 evaluations, freedom 0\n" in capsys.readouterr().out
+    assert main(["info", "plain"]) == 0
+    assert "decoder: a flow" not in capsys.readouterr().out
+
+
+WRONG = {
+    "evaluations of another model": (
+        "sample plain --evaluations 5 --out new",
+        "--evaluations is of models with a flow",
+    ),
+    "freedom of another model": ("edit plain a.png b.png --region 0,0,12,4 --freedom 0 --out new", "--freedom is of"),
+    "freedom of another's completion": ("complete plain a.png --keep 0 --freedom 1 --out new", "--freedom is of"),
+    "evaluations of another's images": ("reconstruct plain strokes.npz --evaluations 1 --out new", "with a flow"),
+    "evaluations of another's film": ("animate plain a.png --evaluations 1 --out new", "leave it away"),
+    "even": ("sample flow --evaluations 4 --out new", "--evaluations must be an odd number from 1 to 999, not 4"),
+    "none": ("sample flow --evaluations 0 --out new", "odd number from 1"),
+    "fewer than none": ("animate flow a.png --evaluations -1 --out new", "odd number from 1"),
+    "too many": ("sample flow --evaluations 1000001 --out new --dry-run", "to 999"),
+    "half of one": ("sample flow --evaluations 0.5 --out new", "--evaluations"),
+    "too free": ("complete flow a.png --keep 0 --freedom 1.5 --out new", "--freedom must be from 0 to 1, not 1.5"),
+    "not free at all": ("reconstruct flow strokes.npz --freedom -0.1 --out new", "--freedom must be from 0 to 1"),
+    "freedom that is no number": ("edit flow a.png b.png --region 0,0,12,4 --freedom nan --out new", "not nan"),
+    "a likelihood of a flow": ("evaluate flow --metrics nll --out new", "--metrics nll needs a likelihood of pixels"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_options_are_one_sentence_and_leave_nothing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    words, hint = WRONG[name]
+    assert main([*words.split(), "--device", "cpu"]) == 2
+    error = capsys.readouterr().err
+    assert hint in error and error.startswith("npdraw: ") and error.count("\n") == 1, error
+    assert not Path("new").exists()
+
+
+# --- evaluate ---
+
+
+def evaluate(words: list[str], out: Path) -> dict[str, Any]:
+    assert main(["evaluate", "--out", str(out), *QUICK, *words]) == 0
+    return json.loads((out / "scores.json").read_text())
+
+
+def test_all_that_applies_is_scored(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = caught(monkeypatch)
+    found = evaluate(["flow", "--seed", "30"], tmp_path / "all")
+    wanted = {
+        "fid",
+        "kid",
+        "precision",
+        "nearest_median",
+        "rfid_parse",
+        "rfid_posterior",
+        "psnr_posterior",
+        "perplexity",
+    }
+    wanted |= {"locality", "locality_vae", "adherence_parses", "adherence_samples", "diversity"}
+    assert wanted <= found["scores"].keys()
+    assert not any(key.startswith("nll") for key in found["scores"] if key != "nll_vae")
+    assert (
+        "nll is left out: it needs a likelihood of pixels, and the model's decoder is a flow, which has none"
+        in found["notes"]
+    )
+    assert (found["evaluations"], found["freedom"]) == (5, 0.0)
+
+    drawn = model.sample(12, seed=30).drawing
+    seeds = {len(drawing): seed for drawing, seed, _ in calls if drawing == drawn[: len(drawing)]}
+    assert seeds == {12: 30, diagnosis.SHOWN: 30, 6: 30}, "samples, the picture of stages, adherence"
+
+    pngs = run("sample flow --seeds 30-41 --png", tmp_path / "samples") / "images"
+    again = evaluate([str(pngs), "--against", "strokes.npz", "--metrics", "fid,kid,prdc"], tmp_path / "pngs")
+    assert all(found["scores"][key] == row for key, row in again["scores"].items())
+
+
+def test_diversity_by_hand(model: NPDraw) -> None:
+    images = tiny.strokes(5, seed=4)
+    found = editing.diversity(model, model.parse(images))
+    made = [[model.decode(model.parse(images[i : i + 1]), s + i)[0].double() for i in range(5)] for s in (0, 5)]
+    one = [float((made[0][i] - made[1][i]).abs().mean()) for i in range(5)]
+    two = [float((made[0][i] - made[1][i - 1]).abs().mean()) for i in range(5)]
+    assert found.one == pytest.approx(np.mean(one)) and found.two == pytest.approx(np.mean(two))
+    assert found.error == pytest.approx(np.std(one, ddof=1) / np.sqrt(5))
+    first = model.parse(images[:1])
+    alone = editing.diversity(model, first)
+    assert alone.one == pytest.approx(float((model.decode(first, 0) - model.decode(first, 1)).abs().mean()))
+    assert alone.two is None and np.isnan(alone.error)
+
+
+def test_diversity_is_a_score_of_flows_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found: list[editing.Diversity] = []
+    diversity = editing.diversity
+    monkeypatch.setattr(editing, "diversity", lambda *given: found.append(diversity(*given)) or found[-1])
+    row = evaluate(["flow", "--metrics", "editing"], tmp_path / "flow")["scores"]["diversity"]
+    assert (row["value"], row["error"], row["real"]) == found[0] and found[0].one > 0
+    assert "diversity of one canvas" in capsys.readouterr().out
+    alone = evaluate(["flow", "--metrics", "editing", "--images", "1"], tmp_path / "one")["scores"]["diversity"]
+    assert alone["value"] > 0 and not {"error", "real"} & alone.keys()
+    assert "diversity" not in evaluate(["plain", "--metrics", "editing"], tmp_path / "plain")["scores"]
+
+
+def test_locality_has_one_noise_before_and_after(model: NPDraw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where an edit changes nothing no change is seen, though other noise would change much."""
+    drawings = model.parse(tiny.strokes(6, seed=4))
+    nowhere = torch.zeros(6, dtype=torch.int64)
+    monkeypatch.setattr(editing, "edit", lambda drawing, parts, seed: (drawing, nowhere, nowhere))
+    assert editing.locality(model, drawings, 3)["all"].edits == 0
+    other = editing.best_locality(model.decode(drawings), model.decode(drawings, 6), model.grid)
+    assert other.edits == 6
+
+
+def test_both_pictures_of_an_image_have_one_noise(model: NPDraw, monkeypatch: pytest.MonkeyPatch) -> None:
+    """In the picture of stages: where parse and posterior agree, so do the two rows."""
+    rows: dict[str, torch.Tensor] = {}
+    monkeypatch.setattr(show, "pairs", rows.update)
+    images = tiny.strokes(4, seed=4) / 255
+    drawings, sample = model.parse(images), model.sample(4, seed=30)
+    diagnosis.picture(model, images, drawings, drawings, sample.drawing, 30)
+    assert torch.equal(rows["parse, decoded"], rows["reconstruction"]) and torch.equal(rows["sample"], sample.images)
