@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from npdraw import graphs
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid
 from npdraw.prior import Prior, fixed_batch
@@ -39,3 +40,15 @@ def test_a_recording_sees_new_weights_and_new_settings() -> None:
     assert after == prior.draw(seeds, 1.0, None, None, None)[:4]
     cold = [prior.sample(4, seed=1, temperature=0.0) for _ in range(3)]
     assert cold[0] == cold[1] == cold[2] == prior.draw(seeds, 0.0, None, None, None)[:4]
+
+
+@needs_cuda
+def test_settings_that_take_turns_are_both_kept() -> None:
+    prior = small()
+    for _ in range(4):
+        drawn = [prior.sample(4, seed=1, temperature=heat) for heat in (1.0, 0.0, 0.5)]
+    recordings = graphs._RECORDINGS[prior]
+    assert len(recordings) == graphs.KEPT  # three settings in turn: each pushes the oldest out
+    for _ in range(3):
+        again = [prior.sample(4, seed=1, temperature=heat) for heat in (0.0, 0.5)]
+    assert again == drawn[1:] and all(r.graph is not None for r in recordings.values())

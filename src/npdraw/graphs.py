@@ -5,7 +5,7 @@ them. Recorded once and replayed, they are one launch, and the same kernels on t
 
 The first call with given settings runs as it is (a single small request should not wait for a recording), the second
 records. A graph reads the weights where they lie, so new values in the same place are seen; weights in another place
-make another recording. One recording is kept for each owner.
+make another recording. For each owner the last few settings are kept: a preview and its full picture take turns.
 """
 
 import threading
@@ -18,17 +18,17 @@ import torch
 from torch import Tensor, nn
 
 Work = Callable[[Tensor], tuple[Tensor, ...]]
+KEPT = 2  # settings of one owner
 
 
 @dataclass
 class _Recording:
-    key: Hashable
     graph: torch.cuda.CUDAGraph | None = None  # none before the second call
     given: Tensor | None = None
     made: tuple[Tensor, ...] = ()
 
 
-_RECORDINGS: WeakKeyDictionary[nn.Module, _Recording] = WeakKeyDictionary()
+_RECORDINGS: WeakKeyDictionary[nn.Module, dict[Hashable, _Recording]] = WeakKeyDictionary()
 _LOCK = threading.Lock()  # a recording has one place for what it is given
 
 
@@ -38,9 +38,13 @@ def replay(owner: nn.Module, settings: Hashable, work: Work, given: Tensor) -> t
     places = tuple(x.data_ptr() for x in chain(owner.parameters(), owner.buffers()))
     key = (settings, given.shape, given.device, places)
     with _LOCK, torch.cuda.device(given.device):
-        recording = _RECORDINGS.get(owner)
-        if recording is None or recording.key != key:
-            _RECORDINGS[owner] = _Recording(key)
+        recordings = _RECORDINGS.setdefault(owner, {})
+        recording = recordings.pop(key, None)
+        if recording is None:
+            for old in list(recordings)[: len(recordings) + 1 - KEPT]:  # the oldest first
+                del recordings[old]
+        recordings[key] = recording or _Recording()  # the last one used comes last
+        if recording is None:
             return work(given)  # this also loads the kernels, which must not happen while a graph is recorded
         if recording.graph is None:
             recording.given, recording.graph = given.clone(), torch.cuda.CUDAGraph()

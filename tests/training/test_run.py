@@ -291,3 +291,16 @@ def test_config_file_is_readable_by_a_person(finished: Path) -> None:
     text = (finished / "config.yaml").read_text()
     assert yaml.safe_load(text)["prior_stage"]["batch"] == 16
     assert "!!" not in text
+
+
+def test_an_optimizers_state_lies_in_memory_as_its_weights_do() -> None:
+    """Checkpoints are contiguous, weights of convolutions on a GPU are not, and a fused kernel walks both as one."""
+    conv = nn.Conv2d(4, 6, 3).to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    optimizers = [torch.optim.Adam(conv.parameters(), fused=True) for _ in range(2)]
+    conv(torch.rand(2, 4, 5, 5)).sum().backward()
+    optimizers[0].step()
+    saved = {k: v.clone(memory_format=torch.contiguous_format) for k, v in pack_optimizer(optimizers[0]).items()}
+    unpack_optimizer(optimizers[1], saved)
+    first, again = (optimizer.state[conv.weight] for optimizer in optimizers)
+    for key in ("exp_avg", "exp_avg_sq"):
+        assert again[key].stride() == conv.weight.stride() and torch.equal(first[key], again[key])

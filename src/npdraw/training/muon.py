@@ -35,12 +35,6 @@ class Muon(torch.optim.Optimizer):
             averages = {name: torch.zeros_like(p) for name in ("exp_avg", "exp_avg_sq")}
             self.state[p] = {**averages, "step": torch.zeros((), device=p.device)}
 
-    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        """As torch does, and lay averages out in memory as their weights are: the fused kernel takes it for granted."""
-        super().load_state_dict(state_dict)
-        for p, held in self.state.items():
-            held.update({k: torch.empty_like(p).copy_(v) for k, v in held.items() if k != "step"})
-
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]  # nobody needs a closure
         """Move all parameters that have a gradient."""
