@@ -1,7 +1,8 @@
 """An independent reading of the flow's mathematics in plain loops over numbers. Imports nothing of npdraw.
 
-Karras et al. 2022, "Elucidating the Design Space", Eq. 5 (the grid of noise levels) and Alg. 1 (Heun's method), written
-for the path t x + (1 - t) n of rectified flows, on which the noise level of EDM is sigma = (1 - t) / t.
+Karras et al. 2022, "Elucidating the Design Space", Eq. 5 (the grid of noise levels), and Lu et al. 2022,
+"DPM-Solver++", Alg. 2 (2M), written for the path t x + (1 - t) n of rectified flows: alpha = t, sigma = 1 - t, and
+lambda is the logarithm of their ratio. On that path the noise level of EDM is (1 - t) / t.
 """
 
 import itertools
@@ -10,26 +11,30 @@ from collections.abc import Callable
 
 
 def grid(count: int) -> list[float]:
-    """Points of time of `count` steps, 1 at the end."""
+    """Points of time of `count` evaluations, 1 at the end."""
     points = []
     for i in range(count):
         share = i / (count - 1) if count > 1 else 0.0
-        sigma = (80 ** (1 / 7) + share * (0.002 ** (1 / 7) - 80 ** (1 / 7))) ** 7
+        sigma = (80 ** (1 / 7) + share * (0.02 ** (1 / 7) - 80 ** (1 / 7))) ** 7
         points.append(1 / (1 + sigma))
     return [*points, 1.0]
 
 
-def heun(noise: float, velocity: Callable[[float, float], float], count: int) -> float:
+def multistep(noise: float, velocity: Callable[[float, float], float], count: int) -> float:
     """One number from noise to t = 1."""
     points = grid(count)
-    x = (1 - points[0]) * noise
+    x, images, ratios = (1 - points[0]) * noise, list[float](), list[float]()
     for here, there in itertools.pairwise(points):
-        slope = velocity(x, here)
-        guess = x + (there - here) * slope
-        if there < 1:
-            guess = x + (there - here) * (slope + velocity(guess, there)) / 2
-        x = guess
-    return x
+        images.append(x + (1 - here) * velocity(x, here))
+        if there == 1:
+            return images[-1]
+        ratios.append(math.log(there / (1 - there)) - math.log(here / (1 - here)))
+        shown = images[-1]
+        if len(images) > 1:
+            r = ratios[-2] / ratios[-1]
+            shown = (1 + 1 / (2 * r)) * images[-1] - 1 / (2 * r) * images[-2]
+        x = (1 - there) / (1 - here) * x - there * (math.exp(-ratios[-1]) - 1) * shown
+    raise AssertionError("the last point is 1")
 
 
 def gaussian(x: float, t: float, mean: float, spread: float) -> float:

@@ -57,31 +57,30 @@ def small(changes: dict[str, object] | None = None) -> NPDraw:
 @pytest.mark.parametrize("count", [1, 2, 3, 18, 50])
 def test_the_grid_of_times(count: int) -> None:
     found = times(count)
-    assert found.tolist() == pytest.approx(flow_reading.grid(count), rel=1e-6)
-    assert found[-1] == 1 and (found.diff() > 0).all()
+    assert found == pytest.approx(flow_reading.grid(count), rel=1e-9)
+    assert found[-1] == 1 and found == sorted(set(found))
 
 
-@pytest.mark.parametrize("evaluations", [1, 3, 9, 35])
-def test_generate_takes_heuns_steps(evaluations: int) -> None:
+@pytest.mark.parametrize("evaluations", [1, 2, 3, 8, 17])
+def test_generate_takes_steps_of_second_order(evaluations: int) -> None:
     net, mean, spread = Known(0.3, 0.2), 0.3, 0.2
     noise = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(1))
     made = net.generate(noise, torch.zeros(2, 2, 4, 4), evaluations, 0.0)
     assert net.asked == evaluations
-    count = (evaluations + 1) // 2
     want = [
-        flow_reading.heun(n, lambda x, t: flow_reading.gaussian(x, t, mean, spread), count)
+        flow_reading.multistep(n, lambda x, t: flow_reading.gaussian(x, t, mean, spread), evaluations)
         for n in noise.flatten().tolist()
     ]
     assert (2 * made - 1).flatten().tolist() == pytest.approx([min(1.0, max(-1.0, x)) for x in want], abs=1e-5)
 
 
 def test_steps_end_where_the_exact_flow_does_and_come_nearer_in_second_order() -> None:
-    mean, spread, noise = 0.3, 0.2, [-1.7, -0.4, 0.1, 1.2]
+    mean, spread, noise = 0.3, 0.5, [-1.7, -0.4, 0.1, 1.2]
     errors = []
-    for count in (9, 18, 36):
-        made = [flow_reading.heun(n, lambda x, t: flow_reading.gaussian(x, t, mean, spread), count) for n in noise]
+    for count in (24, 48, 96):
+        made = [flow_reading.multistep(n, lambda x, t: flow_reading.gaussian(x, t, mean, spread), count) for n in noise]
         errors.append(max(abs(a - flow_reading.transported(n, mean, spread)) for a, n in zip(made, noise, strict=True)))
-    assert errors[1] < 0.02 and errors[0] / errors[1] > 3 and errors[1] / errors[2] > 3
+    assert errors[0] < 0.02 and errors[0] / errors[1] > 3 and errors[1] / errors[2] > 3
 
 
 def test_the_loss_is_the_error_of_the_velocity(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,7 +124,7 @@ def test_a_flow_learns_what_the_canvas_says() -> None:
     kind = torch.tensor([0.0, 1.0]).repeat(32)[:, None, None, None]
     condition = torch.cat([kind.expand(64, 1, 8, 8), torch.ones(64, 1, 8, 8)], dim=1)
     with torch.no_grad():
-        made = net.eval().generate(torch.randn(64, 1, 8, 8), condition, 35, 0.0).mean((1, 2, 3))
+        made = net.eval().generate(torch.randn(64, 1, 8, 8), condition, 17, 0.0).mean((1, 2, 3))
     assert made[::2].mean().item() == pytest.approx(0.25, abs=0.1)
     assert made[1::2].mean().item() == pytest.approx(0.75, abs=0.1)
     assert 0.03 < made[::2].std().item() < 0.2
@@ -216,10 +215,10 @@ def test_freedom_is_told_as_a_share_of_wrong_parts(monkeypatch: pytest.MonkeyPat
     assert told[0].tolist() == [[pytest.approx(0.5 * WRONG), 0.0]] * 2
 
 
-@pytest.mark.parametrize(("evaluations", "freedom"), [(2, 0.0), (5, -0.1), (5, 1.1)])
+@pytest.mark.parametrize(("evaluations", "freedom"), [(0, 0.0), (-3, 0.0), (5, -0.1), (5, 1.1)])
 def test_settings_that_make_no_picture(evaluations: int, freedom: float) -> None:
     model = small()
-    with pytest.raises(InputError, match="odd and freedom from 0 to 1"):
+    with pytest.raises(InputError, match="at least 1 and freedom from 0 to 1"):
         model.decode(model.sample(1).drawing, 0, evaluations, freedom)
 
 

@@ -216,8 +216,8 @@ class DecoderConfig:
     """Components of the mixture."""
     blocks: int = 2
     """Residual blocks a level of a flow's net."""
-    evaluations: int = 35
-    """How often a flow's net is run for a picture, an odd number."""
+    evaluations: int = 17
+    """How often a flow's net is run for a picture."""
     freedom: float = 0.0
     """What a flow is told of a drawing: 0, keep to it; 1, improve on it."""
 
@@ -346,8 +346,6 @@ class Config:
             raise InputError(
                 "model-stage.corrupted is of parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1 too"
             )
-        if self.decoder.evaluations % 2 == 0:
-            raise InputError(f"decoder.evaluations must be odd, not {self.decoder.evaluations}")
         if self.bank.parts > self.bank.patches:
             raise InputError(
                 f"{self.bank.parts} parts asked for of {self.bank.patches} patches; ask for fewer parts or more patches"

@@ -5,8 +5,9 @@ which cells are drawn, and gives the velocity x - n; an image is made by followi
 
 Choices:
 - Pixels in [-1, 1]. In training logit t ~ N(1.2, 1.2): most is learned where the image already shows through.
-- `generate` takes steps by Heun's method on EDM's grid of noise levels (Karras et al. 2022) with t = 1 / (1 + sigma):
-  an evaluation for each step and one more for each but the last.
+- `generate` goes by EDM's grid of noise levels (Karras et al. 2022) with t = 1 / (1 + sigma), one evaluation a step.
+  Each says which image the velocity points to; a step is exact for an image that moves on as it did in the step before
+  (second order, as in Lu et al. 2022), and the last one goes to the image itself. docs/plus.md has it beside Heun's.
 - The net also sees two levels: the share of parts that may be wrong and the strength of noise on the canvas. In
   training these are what the canvas was corrupted by (training/corrupting.py); in use the share is a choice, `freedom`.
 - A UNet at full resolution: residual blocks with group norm and SiLU, modulated by time and levels; sides are halved
@@ -16,6 +17,7 @@ Choices:
 """
 
 import math
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +26,7 @@ from torch import Tensor, nn
 SMALLEST = 8  # side of the smallest map, at most
 TIMES = 64  # frequencies that the time is read by
 MEAN, SPREAD = 1.2, 1.2  # of logit t in training
-SIGMAS, RHO = (80.0, 0.002), 7.0  # of EDM's grid: from the first level of noise to the last, and how they lie between
+SIGMAS, RHO = (80.0, 0.02), 7.0  # of EDM's grid: from the first level of noise to the last, and how they lie between
 WRONG = 0.8  # the largest share of wrong parts that the net has seen, which is `freedom` 1
 
 
@@ -35,12 +37,11 @@ def channels_of(size: tuple[int, int], width: int) -> list[int]:
     return [max(8, int(width * x) // 8 * 8) for x in wider]
 
 
-def times(count: int, device: torch.device | str = "cpu") -> Tensor:
-    """The points of time that `count` steps go through, from nearly 0 to 1: (count + 1,) float32"""
+def times(count: int) -> list[float]:
+    """The points of time of `count` evaluations, from nearly 0 on, and 1 at the end."""
     first, last = (sigma ** (1 / RHO) for sigma in SIGMAS)
-    ramp = torch.linspace(0, 1, count, dtype=torch.float64) if count > 1 else torch.zeros(1, dtype=torch.float64)
-    sigma = (first + ramp * (last - first)) ** RHO
-    return torch.cat([1 / (1 + sigma), torch.ones(1, dtype=torch.float64)]).float().to(device)
+    sigmas = ((first + i / max(1, count - 1) * (last - first)) ** RHO for i in range(count))
+    return [*(1 / (1 + sigma) for sigma in sigmas), 1.0]
 
 
 def _norm(channels: int) -> nn.GroupNorm:
@@ -135,15 +136,15 @@ class Flow(nn.Module):
 
     def generate(self, noise: Tensor, condition: Tensor, evaluations: int, freedom: float) -> Tensor:
         """Follow the velocity from noise (B,C,H,W): images in [0, 1], (B,C,H,W)"""
-        t = times((evaluations + 1) // 2, noise.device)
-        levels = noise.new_tensor([WRONG * freedom, 0.0]).expand(len(noise), 2)
-        x = (1 - t[0]) * noise
-        for i in range(len(t) - 1):
-            here, there = (time.expand(len(x)) for time in (t[i], t[i + 1]))
-            slope = self(x, here, condition, levels)
-            ahead = x + (t[i + 1] - t[i]) * slope
-            if i + 2 < len(t):  # at the end itself there is nothing left to see
-                slope = (slope + self(ahead, there, condition, levels)) / 2
-                ahead = x + (t[i + 1] - t[i]) * slope
-            x = ahead
-        return ((x + 1) / 2).clamp(0, 1)
+        points, levels = times(evaluations), noise.new_tensor([WRONG * freedom, 0.0]).expand(len(noise), 2)
+        x = image = before = (1 - points[0]) * noise
+        length = 0.0  # of the step before, in the logarithm of the noise level; none
+        for here, there in pairwise(points):
+            before, image = image, x + (1 - here) * self(x, x.new_full((len(x),), here), condition, levels)
+            if there == 1:
+                break
+            left = (1 - there) / (1 - here)  # how much of x stays
+            step = math.log(there / (here * left))
+            ahead = image + step / (2 * length) * (image - before) if length else image
+            x, length = left * x + (there - here * left) * ahead, step
+        return ((image + 1) / 2).clamp(0, 1)

@@ -164,8 +164,10 @@ class NPDraw(nn.Module):
         )
         if len(seeds) != len(drawing):
             raise InputError(f"{len(drawing)} drawings need as many seeds, not {len(seeds)}")
-        if settings[0] < 1 or settings[0] % 2 == 0 or not 0 <= settings[1] <= 1:
-            raise InputError(f"evaluations must be odd and freedom from 0 to 1, not {settings[0]} and {settings[1]:g}")
+        if settings[0] < 1 or not 0 <= settings[1] <= 1:
+            raise InputError(
+                f"evaluations must be at least 1 and freedom from 0 to 1, not {settings[0]} and {settings[1]:g}"
+            )
         shape, size = (c.data.channels, *net.size), FLOWING.get(device.type, 16)
         found = [torch.zeros(0, *shape, device=device)]
 

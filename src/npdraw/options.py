@@ -41,8 +41,8 @@ class Decoding:
     """How a flow makes images of drawings, for every verb that decodes."""
 
     evaluations: int | None = None
-    """Of models with a flow: how often its net runs for an image, an odd number; more are better and slower. The
-    model's own by default."""
+    """Of models with a flow: how often its net runs for an image; more are better and slower. The model's own by
+    default."""
     freedom: float | None = None
     """Of models with a flow: from 0, keep to the drawing, to 1, improve on it; the model's own by default."""
 
@@ -51,8 +51,8 @@ class Decoding:
         given = {name: value for name, value in asdict(self).items() if value is not None}
         if given and model.likely:
             raise InputError(f"--{next(iter(given))} is of models with a flow, and this one has none; leave it away")
-        if "evaluations" in given and not (1 <= given["evaluations"] <= MOST and given["evaluations"] % 2):
-            raise InputError(f"--evaluations must be an odd number from 1 to {MOST}, not {self.evaluations}")
+        if "evaluations" in given and not 1 <= given["evaluations"] <= MOST:
+            raise InputError(f"--evaluations must be from 1 to {MOST}, not {self.evaluations}")
         if "freedom" in given and not 0 <= given["freedom"] <= 1:
             raise InputError(f"--freedom must be from 0 to 1, not {self.freedom:g}")
         return given

@@ -33,9 +33,7 @@ class Request(BaseModel):
 class Decoding(Request):
     """How a flow is to make pictures; None is the model's own. To other decoders these say nothing."""
 
-    evaluations: Annotated[
-        int | None, Field(ge=1, le=EVALUATIONS, description="An odd number: more are better and slower")
-    ] = None
+    evaluations: Annotated[int | None, Field(ge=1, le=EVALUATIONS, description="More are better and slower")] = None
     freedom: Annotated[float | None, Field(ge=0, le=1, description="0: keep to the drawing, 1: improve on it")] = None
 
 
