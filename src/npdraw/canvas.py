@@ -129,6 +129,21 @@ class Shrunk:
         return self.grid.shrink(to_unit(self.images[which]))
 
 
+class Mirrored:
+    """Images at rest, left and right exchanged when they are asked for."""
+
+    ndim = 4
+
+    def __init__(self, images: Stack):
+        self.images, self.shape = images, images.shape
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, which: Any) -> Tensor:
+        return self.images[which].flip(-1)
+
+
 def place_masks(drawing: Drawing, places: int) -> Tensor:
     """The place of each step, empty where it was skipped: (B,T,L) bool."""
     return (drawing.where[..., None] == torch.arange(places, device=drawing.device)) & drawing.whether[..., None]

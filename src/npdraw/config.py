@@ -67,6 +67,8 @@ class DataConfig:
     binarise: Literal["none", "fixed", "dynamic"] = "none"
     """Draw every pixel as 0 or 1, once (by `seed` and the image's number) or anew at each use, for posterior,
     likelihood and scores. Bank and parses stay grey; validation and test images are drawn once, for every seed."""
+    mirrored: bool = False
+    """Train on images and their mirror images, left and right exchanged: one of the two by chance at each use."""
     digest: str = ""
     """Of the images that are trained on: a fact of them, so that a run is never gone on with on other images."""
     validation: int = 5000

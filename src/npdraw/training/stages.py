@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from npdraw import show, store
 from npdraw.bank import PartBank
-from npdraw.canvas import Grid, Shrunk, Stack, to_unit
+from npdraw.canvas import Grid, Mirrored, Shrunk, Stack, to_unit
 from npdraw.config import Config, fixed
 from npdraw.data import ImageSet, Subset, binarise, choose
 from npdraw.data.images import describe
@@ -107,12 +107,25 @@ class Images(NamedTuple):
 
     pixels: Subset  # (N,C,H,W) uint8
     seeds: Tensor  # (N,) of each image's own ink, where images are binarised once; on the device
-    parses: Drawing  # on the device
+    parses: Drawing  # on the device; of the images and, where there are mirror images, of these after them
+
+    @property
+    def mirrored(self) -> bool:
+        return len(self.parses) > len(self.pixels)
+
+    def any_side(self, index: Tensor) -> Tensor:
+        """Of images index (B,) on the device these or, by chance, their mirror images: those have N more."""
+        if not self.mirrored:
+            return index
+        return index + len(self.pixels) * (torch.rand(len(index), device=index.device) < 0.5)
 
     def take(self, index: Tensor, device: torch.device) -> tuple[Tensor, Drawing]:
         """Some images as floats in [0, 1], and their parses."""
-        pixels = self.pixels[index.to(self.pixels.index.device)]
-        return to_unit(pixels.to(device)), self.parses[index.to(device)]
+        own = index % len(self.pixels)
+        images = to_unit(self.pixels[own.to(self.pixels.index.device)].to(device))
+        if self.mirrored:
+            images = torch.where((index != own).to(device)[:, None, None, None], images.flip(-1), images)
+        return images, self.parses[index.to(device)]
 
     def take_ink(self, index: Tensor, device: torch.device, mode: str) -> tuple[Tensor, Drawing]:
         """The same with images as the model sees them outside of training: binarised once, where they are at all."""
@@ -187,7 +200,7 @@ def train(
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if start is not None:
             model.load_state_dict(start.state_dict())
-        training = _resident(parts.train, model, config.seed)
+        training = _resident(parts.train, model, config.seed, config.data.mirrored)
         validation = _resident(parts.validation, model, 0)
         if run.writes:
             show.save_picture(show.bank_picture(model.as_given(bank.parts)), run.folder / "pictures" / "bank.png")
@@ -258,13 +271,14 @@ def build_bank(config: Config, images: Subset, grid: Grid) -> PartBank:
     return PartBank.build(seen, b.part_size, b.parts, b.patches, config.seed)
 
 
-def _resident(images: Subset, model: NPDraw, seed: int) -> Images:
+def _resident(images: Subset, model: NPDraw, seed: int, mirrored: bool = False) -> Images:
     """Images and parses, on the device where that is a GPU with room; on the CPU images stay where they lie.
 
     An image's ink is a function of the seed and of its number in the set.
     """
     device = model.device
-    parses = parse(images, model.bank.parts, model.grid)
+    sides = (images, Mirrored(images)) if mirrored else (images,)
+    parses = Drawing.cat([parse(side, model.bank.parts, model.grid) for side in sides])
     moves = device.type != "cpu" and (
         device.type != "cuda" or images.shape.numel() < torch.cuda.mem_get_info(device)[0] // 2
     )
@@ -291,7 +305,7 @@ def fit_prior(
         return {"epoch": epoch + 1, "validation": float(loss)}
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Tensor]:
-        return training.parses[index.to(fabric.device)].tensors()
+        return training.parses[training.any_side(index.to(fabric.device))].tensors()
 
     def over() -> bool:
         return bool(s.patience and "waited" in extra and extra["waited"] >= s.patience)
@@ -327,17 +341,18 @@ def fit_model(
     extra: dict[str, Tensor] = {}
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
+        index = training.any_side(index.to(device))
         images, parses = training.take(index, device)
         if config.data.binarise == "dynamic":
             images = (torch.rand_like(images) < images).float()
         elif config.data.binarise == "fixed":
-            images = binarise(images, training.seeds[index])
+            images = binarise(images, training.seeds[index % len(training.pixels)])
         share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
         # no share at all is another graph to compile, so not for some epochs alone
         parsed = None if s.always_parsed else torch.rand(len(images), device=device) < share
         heat = torch.full((), max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
         weight = s.kl * s.kl_every if step % s.kl_every == 0 else 0.0
-        shown, levels = corrupted.take(index.to(device), parses) if corrupted else (None, None)
+        shown, levels = corrupted.take(index, parses) if corrupted else (None, None)
         more = () if shown is None else (*shown.tensors(), levels)
         return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight, *more
 
