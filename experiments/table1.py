@@ -183,7 +183,7 @@ def table(found: Mapping[str, Mapping[str, Row]]) -> str:
         epochs = dict.fromkeys("{prior} + {model}".format(**row["made"]["epochs"]) for row in seeds)
         figures = (_mean(fids), f"{facts.paper:.2f}", figure(floor), nll)
         lines.append((title, *figures, ", ".join(str(row["seed"]) for row in seeds), ", ".join(epochs)))
-        notes += dict.fromkeys(f"{facts.title}: {note}" for row in seeds for note in facts.said(row["data"]["all"]))
+        notes += (f"{facts.title}: {note}" for row in seeds for note in facts.said(row["data"]["all"]))
         estimated |= any(row["network"]["estimated"] for row in seeds)
     if estimated:
         notes.append("Two tensors of this Inception are estimates: figures are close to the published network's.")
@@ -194,7 +194,7 @@ def table(found: Mapping[str, Mapping[str, Row]]) -> str:
         "there is one, over other samples.",
         "Epochs are of the prior + of the model; the paper has 200 + 500.",
     )
-    return markdown(head, lines) + "\n" + "".join(f"- {note}\n" for note in (*told, *notes))
+    return markdown(head, lines) + "\n" + "".join(f"- {note}\n" for note in (*told, *dict.fromkeys(notes)))
 
 
 def _mean(scores: list[Score]) -> str:

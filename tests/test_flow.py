@@ -245,3 +245,30 @@ def test_the_training_loss_is_the_flows_and_the_regulariser() -> None:
     for name, p in [*model.decoder.named_parameters(), *model.posterior.named_parameters()]:
         assert p.grad is not None and p.grad.isfinite().all(), name
     assert all(p.grad is None for p in model.prior.parameters())
+
+
+@pytest.mark.parametrize("width", [8, 80, 100, 136, 160, 250])
+def test_any_width_makes_a_net(width: int) -> None:
+    net = Flow(1, (9, 9), width, 1).eval()
+    with torch.no_grad():
+        assert net.generate(torch.randn(1, 1, 9, 9), torch.rand(1, 2, 9, 9), 1, 0.0).shape == (1, 1, 9, 9)
+
+
+def test_a_reconstruction_with_a_seed_is_the_same_in_any_batch() -> None:
+    model, images = small(), torch.rand(3, 3, 9, 12)
+    whole = model.reconstruct(images, seed=[5, 6, 7])
+    assert torch.equal(model.reconstruct(images[1:2], seed=6)[0], whole[1])
+
+
+@pytest.mark.parametrize(
+    ("decoder", "stage", "hint"),
+    [
+        ("flow", {}, "a flow learns from parses"),
+        ("flow", {"parsed_start": 1.0, "parsed_end": 1.0, "joint": True}, "no bound that could train the prior"),
+        ("mixture", {"parsed_start": 1.0, "parsed_end": 1.0, "corrupted": 0.5, "joint": True}, "stays as it is"),
+        ("mixture", {"parsed_start": 1.0, "corrupted": 0.5}, "corrupted is of parses"),
+    ],
+)
+def test_settings_that_do_not_go_together(decoder: str, stage: dict[str, object], hint: str) -> None:
+    with pytest.raises(InputError, match=hint):
+        from_dict(Config, {"decoder": {"likelihood": decoder}, "model_stage": stage})

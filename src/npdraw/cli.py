@@ -111,7 +111,8 @@ def _read(name: str, words: list[str]) -> Verb:
     for word in words:
         option = word.split("=")[0].replace("_", "-")
         if option.startswith("--") and option not in (*options, "--help"):
-            raise InputError(f"npdraw {name} has no option {option}; did you mean {_nearest(option, options)}?")
+            near = f"; did you mean {_nearest(option, options)}?" if options else "; it has none"
+            raise InputError(f"npdraw {name} has no option {option}{near}")
     paragraphs = [" ".join(p.split()) for p in (verb.__doc__ or "").split("\n\n")]
     settings: dict[str, Any] = {"prog": f"npdraw {name}", "description": "\n\n".join(paragraphs), "args": words}
     if verb is Train:

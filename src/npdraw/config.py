@@ -21,6 +21,7 @@ LARGEST = 10**12  # a finite stand-in for any number that may be large
 BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all others are counts of at least 1
     "prior.dropout": (0, 0.99),
     "posterior.layers": (3, 100),  # the first three have stride 2
+    "decoder.evaluations": (1, 99),
     "decoder.freedom": (0, 1),
     "prior_stage.epochs": (0, LARGEST),
     "prior_stage.rate": (1e-12, LARGEST),
@@ -344,6 +345,12 @@ class Config:
             )
         if self.decoder.likelihood == "flow" and not self.model_stage.always_parsed:
             raise InputError("a flow learns from parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1")
+        if self.decoder.likelihood == "flow" and self.model_stage.joint:
+            raise InputError("a flow has no bound that could train the prior; leave --model-stage.joint away")
+        if self.model_stage.corrupted and self.model_stage.joint:
+            raise InputError(
+                "model-stage.corrupted needs a prior that stays as it is; leave it or --model-stage.joint away"
+            )
         if self.model_stage.corrupted and not self.model_stage.always_parsed:
             raise InputError(
                 "model-stage.corrupted is of parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1 too"

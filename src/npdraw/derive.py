@@ -137,6 +137,8 @@ def adopt(config: Config, init: str) -> Config:
             rate=_slower(stage.rate),
             regulariser=stage.regulariser,
             kl=stage.kl,
+            optimizer=stage.optimizer,
+            corrupted=stage.corrupted,
             parsed_start=stage.parsed_end,  # where the model's own training ended
             parsed_end=stage.parsed_end,
         ),

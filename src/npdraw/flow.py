@@ -72,7 +72,7 @@ class Attention(nn.Module):
 
     def __init__(self, channels: int):
         super().__init__()
-        self.heads = max(1, channels // 64)
+        self.heads = next(n for n in range(max(1, channels // 64), 0, -1) if channels % n == 0)
         self.norm, self.qkv = _norm(channels), nn.Linear(channels, 3 * channels)
         self.out = nn.Linear(channels, channels)
         nn.init.zeros_(self.out.weight)

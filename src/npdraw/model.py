@@ -238,7 +238,7 @@ class NPDraw(nn.Module):
 
     def reconstruct(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Tensor:
         """Images through the posterior, never the parser, and back: (N,C,H,W)"""
-        return self.decode(self.encode(images, seed))
+        return self.decode(self.encode(images, seed), 0 if seed is None else seed)
 
     def _images(self, images: Tensor) -> Tensor:
         expected = (self.config.data.channels, *self.decoder.size)

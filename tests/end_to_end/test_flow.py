@@ -13,13 +13,16 @@ from PIL import Image
 from evaluation.extractors import Projection
 from npdraw import inputs, show, store
 from npdraw.cli import main
+from npdraw.config import Reading, Split
+from npdraw.data import ImageSet
+from npdraw.derive import adopt, derive
 from npdraw.drawing import Drawing
 from npdraw.evaluation import diagnosis, editing
 from npdraw.model import NPDraw
 from training import tiny
 
 FLOW = {"likelihood": "flow", "width": 8, "blocks": 1, "evaluations": 5}
-STAGE = {"parsed_start": 1.0, "parsed_end": 1.0, "corrupted": 0.5, "epochs": 12, "rate": 3e-3}
+STAGE = {"parsed_start": 1.0, "parsed_end": 1.0, "corrupted": 0.5, "epochs": 12, "rate": 3e-3, "optimizer": "muon"}
 SIDE = 12
 QUICK = ["--count", "12", "--images", "6", "--device", "cpu"]
 
@@ -228,8 +231,16 @@ WRONG = {
     "too free": ("complete flow a.png --keep 0 --freedom 1.5 --out new", "--freedom must be from 0 to 1, not 1.5"),
     "not free at all": ("reconstruct flow strokes.npz --freedom -0.1 --out new", "--freedom must be from 0 to 1"),
     "freedom that is no number": ("edit flow a.png b.png --region 0,0,12,4 --freedom nan --out new", "not nan"),
+    "an option of a verb without": ("info flow --freedom 1", "npdraw info has no option --freedom; it has none"),
     "a likelihood of a flow": ("evaluate flow --metrics nll --out new", "--metrics nll needs a likelihood of pixels"),
 }
+
+
+def test_what_starts_from_a_flow_learns_as_it_did(home: Path) -> None:
+    model = store.model_config(home / "flow").model_stage
+    found = adopt(derive(ImageSet("few", tiny.strokes(40)), Reading(), Split()), str(home / "flow")).model_stage
+    assert (found.optimizer, found.corrupted) == (model.optimizer, model.corrupted) == ("muon", 0.5)
+    assert found.always_parsed
 
 
 @pytest.mark.parametrize("name", WRONG)

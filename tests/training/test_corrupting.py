@@ -53,7 +53,7 @@ def test_the_same_seed_draws_the_same() -> None:
 
 def table(n: int, share: float) -> Corrupted:
     """Draws that no parse of `copies` has, so that a step that was drawn again shows: part 2, another for each draw."""
-    what = torch.full((n, DRAWS, T), 2, dtype=torch.int16)
+    what = torch.full((n, DRAWS, T), 2, dtype=torch.int32)
     whether = torch.tensor([False, True, False, False]).expand(n, DRAWS, T)
     return Corrupted(what, whether, share)
 
@@ -81,7 +81,7 @@ def test_levels_say_how_much_was_drawn_again() -> None:
 
 
 def test_each_image_takes_its_own_draws() -> None:
-    what = torch.arange(6)[:, None, None].expand(6, DRAWS, T).to(torch.int16)
+    what = torch.arange(6)[:, None, None].expand(6, DRAWS, T).int()
     draws = Corrupted(what, torch.ones(6, DRAWS, T, dtype=torch.bool), 1.0)
     torch.manual_seed(0)
     index = torch.tensor([5, 2, 2, 4]).repeat(50)

@@ -24,7 +24,7 @@ CHUNK = 256  # drawings at a time
 class Corrupted:
     """Draws of every part of N parses, on the device."""
 
-    what: Tensor  # (N,DRAWS,T) int16
+    what: Tensor  # (N,DRAWS,T) int32
     whether: Tensor  # (N,DRAWS,T) bool
     share: float  # of images that are corrupted at all
 
@@ -40,7 +40,7 @@ class Corrupted:
             b, t = choices.whether.shape
             probs = choices.what.softmax(-1).flatten(0, 1)
             parts = torch.multinomial(probs, DRAWS, replacement=True, generator=generator)  # (B T,DRAWS)
-            what.append(parts.reshape(b, t, DRAWS).mT.to(torch.int16))
+            what.append(parts.reshape(b, t, DRAWS).mT.int())
             drawn = choices.whether.sigmoid()[:, None].expand(b, DRAWS, t).contiguous()
             whether.append(torch.bernoulli(drawn, generator=generator).bool())
         return cls(torch.cat(what), torch.cat(whether), share)
