@@ -169,7 +169,7 @@ class NPDraw(nn.Module):
                 f"evaluations must be at least 1 and freedom from 0 to 1, not {settings[0]} and {settings[1]:g}"
             )
         shape, size = (c.data.channels, *net.size), FLOWING.get(device.type, 16)
-        found = [torch.zeros(0, *shape, device=device)]
+        found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
 
         def work(given: Tensor) -> tuple[Tensor]:
             noise, condition = given.split([shape[0], shape[0] + 1], dim=1)
@@ -177,9 +177,9 @@ class NPDraw(nn.Module):
                 return (net.generate(noise, condition, *settings),)
 
         for first in range(0, len(drawing), size):
-            index = torch.arange(first, first + size).clamp_max(len(drawing) - 1)  # pad with the last
-            noise = normal(torch.tensor(seeds, device=device)[index.to(device)], math.prod(shape), _NOISE)
-            condition = F.interpolate(self.condition(drawing[index.to(device)]), size=net.size)
+            index = torch.arange(first, first + size, device=device).clamp_max(len(drawing) - 1)  # pad with the last
+            noise = normal(wanted[index], math.prod(shape), _NOISE)
+            condition = F.interpolate(self.condition(drawing[index]), size=net.size)
             given = torch.cat([noise.to(device).reshape(-1, *shape), condition], dim=1)  # (B,2C+1,H,W)
             (made,) = replay(net, settings, work, given) if device.type == "cuda" else work(given)
             found.append(made[: len(drawing) - first])

@@ -162,8 +162,5 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor
         _, index, key = name.split(".", 2)
         state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    for (
-        p,
-        held,
-    ) in optimizer.state.items():  # laid out in memory as their weights are: fused kernels take it for granted
+    for p, held in optimizer.state.items():  # laid out as their weights are: fused kernels take it for granted
         held.update({k: torch.empty_like(p).copy_(v) for k, v in held.items() if k != "step"})
