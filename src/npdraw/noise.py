@@ -68,6 +68,5 @@ def choose(probs: Tensor, u: Tensor) -> Tensor:
     cdf = wide(probs).cumsum(-1).contiguous()  # (..., n)
     target = (wide(u) * cdf[..., -1])[..., None].contiguous()
     index = torch.searchsorted(cdf, target, right=True)[..., 0]
-    # u * total can round up to the total itself: the last entry of non-zero probability is the right answer then
-    last = probs.shape[-1] - 1 - (probs > 0).flip(-1).to(torch.uint8).argmax(-1)
-    return torch.minimum(index, last)
+    # u * total can round up to the total itself: the entry that reaches the total is the right answer then
+    return torch.minimum(index, torch.searchsorted(cdf, cdf[..., -1:].contiguous())[..., 0])
