@@ -28,9 +28,10 @@ class Complete:
     """Keep some places of a drawing and let the prior draw the rest, several times over.
 
     A picture is parsed into a drawing first, unless it is a PNG that the studio saved, which has its own in it. Where
-    the kept places come first (the upper rows), the prior goes on from them; otherwise many particles are drawn, and
-    those that suit the kept places are preferred. A flow makes the images of all completions, and of a drawing as JSON,
-    from one noise, that of the seed in the PNG, else of seed 0: they differ by what was drawn alone, whatever --seed.
+    the kept places come first (the upper rows), or the prior has learned to begin anywhere (prior.orders), it goes on
+    from them; otherwise many particles are drawn, and those that suit the kept places are preferred. A flow makes the
+    images of all completions, and of a drawing as JSON, from one noise, that of the seed in the PNG, else of seed 0:
+    they differ by what was drawn alone, whatever --seed.
 
     Example: npdraw complete digits seven.png --keep 0-17 --out completed
     """
@@ -59,7 +60,7 @@ class Complete:
         import torch
 
         from npdraw import editing, inputs, show, store
-        from npdraw.completing import complete
+        from npdraw.completing import comes_first, complete
 
         if (self.keep is None) == (self.region is None):
             raise InputError("give either --keep with the places that are kept, or --region with a box of pixels")
@@ -87,7 +88,7 @@ class Complete:
         show.save_picture(_picture(model, kept, fixed, images, found.drawings, found.log_prob), sheet)
         store.save_drawing(found.drawings, written)
         how = f"{many(len(places), 'place')} of {grid.cells} kept, log p(kept) "
-        if bool(fixed[: len(places)].all()):
+        if model.prior.orders or comes_first(fixed):
             say(f"{how}{found.log_fixed:.2f}")
         else:
             amount = f"{self.particles} particles, which amount to {found.effective:.1f}"

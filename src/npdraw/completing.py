@@ -1,6 +1,7 @@
 """Completing a drawing: some steps are kept, the prior draws the others, several times over.
 
-Kept steps at the beginning are a prefix, which the prior continues as it always does. Otherwise a free step has to suit
+Kept steps at the beginning are a prefix, which the prior continues as it always does; to a prior that learned with
+`orders` all kept steps are a beginning, whichever they are. Otherwise a free step has to suit
 kept ones that come after it. Many particles draw the free steps from the prior, and each is weighted by the
 probabilities that it gives to the kept steps: sequential importance resampling, exact in the limit of many particles,
 and with no model but the prior.
@@ -39,7 +40,7 @@ class Completions(NamedTuple):
 
     drawings: Drawing
     log_prob: Tensor  # (n,) log p(drawing), the prior's own
-    log_fixed: float  # log p(fixed steps) at the temperature: an estimate, exact where they are a prefix
+    log_fixed: float  # log p(fixed steps) at the temperature: an estimate, exact where they come first
     effective: float  # particles drawn from the start that the weights amount to: few mean a poor estimate
 
 
@@ -78,14 +79,18 @@ def complete(
     kept, fixed = kept.check(len(prior.bank), prior.places).to(prior.start.device), fixed.cpu()
     if prior.no_repeat and bool((place_masks(kept, prior.places)[0, fixed].sum(0) > 1).any()):
         raise InputError("this prior never draws in the same place twice, but the fixed steps do")
-    first = int(fixed.sum())
-    if bool(fixed[:first].all()):
+    if prior.orders or comes_first(fixed):
+        first, order = int(fixed.sum()), None
+        if not comes_first(fixed):
+            order = fixed.int().argsort(descending=True, stable=True)  # what is fixed, then the rest
+            kept = kept.ordered(order)
         begun = kept.first(first)
         for count in (n, particles):  # a seed is one drawing in any company, so more are wanted only for repeats
-            drawings = _different(prior.sample(count, seed, temperature, prefix=begun), n)
+            drawings = _different(prior.sample(count, seed, temperature, prefix=begun, order=order), n)
             if len(drawings) == n:
                 break
-        log_fixed = float(_log_prob(prior.choices(kept), kept, temperature)[0, :first].sum())
+        choices = prior.choices(kept, None if order is None else order[None].to(kept.device))
+        log_fixed = float(_log_prob(choices, kept, temperature)[0, :first].sum())
         return Completions(drawings, _own_log_prob(prior, drawings), log_fixed, float(particles))
     drawing, log_weight, root = draw_particles(prior, kept, fixed, particles, seed, temperature)
     total = log_weight.logsumexp(0)
@@ -97,6 +102,11 @@ def complete(
     drawings = _different(drawing[index.to(drawing.device)], n)
     log_fixed = float(total) - math.log(particles)
     return Completions(drawings, _own_log_prob(prior, drawings), log_fixed, 1 / float((shares**2).sum()))
+
+
+def comes_first(fixed: Tensor) -> bool:
+    """Whether no fixed step comes after a free one."""
+    return bool(fixed[: int(fixed.sum())].all())
 
 
 @torch.no_grad()

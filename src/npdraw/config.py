@@ -17,11 +17,12 @@ T = TypeVar("T")
 
 
 SIDE = 1024  # pixels of the largest pictures that can be asked for
+EVALUATIONS = 99  # of a flow, the most that can be asked for
 LARGEST = 10**12  # a finite stand-in for any number that may be large
 BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all others are counts of at least 1
     "prior.dropout": (0, 0.99),
     "posterior.layers": (3, 100),  # the first three have stride 2
-    "decoder.evaluations": (1, 99),
+    "decoder.evaluations": (1, EVALUATIONS),
     "decoder.freedom": (0, 1),
     "prior_stage.epochs": (0, LARGEST),
     "prior_stage.rate": (1e-12, LARGEST),
@@ -186,6 +187,9 @@ class PriorConfig:
     """The mask channel: the place of the newest part (paper), or of all so far (released code)."""
     no_repeat: bool = False
     """Never draw in the same place twice."""
+    orders: bool = False
+    """Learn from parses in other orders too, some steps before all others: whatever is kept of a drawing is then a
+    beginning, and completions need no particles."""
 
 
 @dataclass(frozen=True)
@@ -398,7 +402,7 @@ def fixed(config: Config) -> dict[str, Any]:
     data = {f"data.{name}": getattr(config.data, name) for name in ("height", "width", "channels", "canvas")}
     parts = {"bank": config.bank, "prior": config.prior, "posterior": config.posterior, "decoder": config.decoder}
     nets = {f"{part}.{name}": value for part, group in parts.items() for name, value in vars(group).items()}
-    free = ("prior.dropout", "posterior.whether", "decoder.evaluations", "decoder.freedom")  # of training or use alone
+    free = ("prior.dropout", "prior.orders", "posterior.whether", "decoder.evaluations", "decoder.freedom")  # no net's
     return {name: value for name, value in (data | nets).items() if name not in free}
 
 

@@ -66,6 +66,11 @@ class Drawing:
             raise InputError(f"a drawing of {self.steps} steps has no first {steps}")
         return Drawing(self.what[:, :steps], self.where[:, :steps], self.whether[:, :steps])
 
+    def ordered(self, order: Tensor) -> "Drawing":
+        """The steps of every drawing in another order: those of numbers order[0], order[1], ...; (T,) or (B,T)"""
+        index = order.to(self.device).expand_as(self.what)
+        return Drawing(*(x.gather(1, index) for x in self.tensors()))
+
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, Drawing):
             return NotImplemented

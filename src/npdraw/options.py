@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import FlagCreatePairsOff, Positional, arg
 
-from npdraw.config import Reading
+from npdraw.config import EVALUATIONS, Reading
 from npdraw.errors import InputError
 from npdraw.processes import this_process
 
@@ -31,7 +31,6 @@ InceptionFile = Annotated[
     arg(help="The network behind FID: the public file (.pth) or folded weights (.safetensors); downloaded by default."),
 ]
 HowRead = Annotated[Reading, arg(name="")]
-MOST = 999  # evaluations of a flow that can be asked for
 CHUNK = 1024  # pictures at a time, and in one grid at most
 IN_ANIMATION, IN_PAIRS = 64, 20  # pictures shown in one file, at most
 
@@ -51,10 +50,15 @@ class Decoding:
         given = {name: value for name, value in asdict(self).items() if value is not None}
         if given and model.likely:
             raise InputError(f"--{next(iter(given))} is of models with a flow, and this one has none; leave it away")
-        if "evaluations" in given and not 1 <= given["evaluations"] <= MOST:
-            raise InputError(f"--evaluations must be from 1 to {MOST}, not {self.evaluations}")
+        if "evaluations" in given and not 1 <= given["evaluations"] <= EVALUATIONS:
+            raise InputError(f"--evaluations must be from 1 to {EVALUATIONS}, not {self.evaluations}")
         if "freedom" in given and not 0 <= given["freedom"] <= 1:
             raise InputError(f"--freedom must be from 0 to 1, not {self.freedom:g}")
+        if given.get("freedom") and not model.config.model_stage.corrupted:
+            raise InputError(
+                "--freedom is of models that learned from corrupted parses (model-stage.corrupted), and this one did "
+                "not; leave it away"
+            )
         return given
 
 

@@ -6,6 +6,8 @@ Choices, where paper and released code are silent or differ (docs/architecture.m
   the embedding and on what each layer adds, not inside attention or MLP, where it costs most on a CPU.
 - The mask holds the place of the newest part (the paper) or of all parts so far (`mask: union`, the released code).
 - Three MLP heads with one hidden layer, independent given the past.
+- Positions tell the number of the step that is drawn next, and in a parse this is its place. A prior that learned with
+  `orders` (ours) also draws steps in another order than that of their numbers, so whatever is kept can come first.
 - Prior, posterior and parser make canvases with the same functions of canvas.py, on the padded grid.
 
 Sampling keeps a cache and sends only the newest canvas through the CNN. Where the heads together are wider than the
@@ -179,9 +181,10 @@ class Prior(nn.Module):
         stem_channels: int = 16,
         mask: str = "step",
         no_repeat: bool = False,
+        orders: bool = False,
     ):
         super().__init__()
-        self.bank, self.grid, self.mask, self.no_repeat = bank, grid, mask, no_repeat
+        self.bank, self.grid, self.mask, self.no_repeat, self.orders = bank, grid, mask, no_repeat, orders
         self.steps = self.places = grid.cells
         self.stem = Stem(bank, grid, width, stem_channels, cells=stem == "cells")
         self.start = nn.Parameter(torch.zeros(width))
@@ -198,15 +201,16 @@ class Prior(nn.Module):
             x = self.norm(x.float())
             return Choices(self.what(x), self.where(x), self.whether(x)[..., 0])
 
-    def forward(self, cells: Tensor, masks: Tensor) -> Choices:
-        """Logits of steps 0 .. S, given canvases (B,S,L,D) and place masks (B,S,L) after steps 0 .. S-1."""
+    def forward(self, cells: Tensor, masks: Tensor, order: Tensor | None = None) -> Choices:
+        """Logits of steps 0 .. S, given canvases (B,S,L,D) and place masks (B,S,L) after steps 0 .. S-1; or of those
+        whose numbers are order (B,S+1), each after the ones before it."""
         b, s = cells.shape[:2]
         x = self.start.expand(b, 1, -1)
         if s:
             seen = masks if self.mask == "step" else masks.cummax(1).values
             newest = self.stem(cells.flatten(0, 1), seen.flatten(0, 1), self.stem.fold()).reshape(b, s, -1)
             x = torch.cat([x, newest.to(x.dtype)], dim=1)  # (B,S+1,W)
-        x = self.drop(x + self.positions[: s + 1])
+        x = self.drop(x + (self.positions[: s + 1] if order is None else self.positions[order]))
         for block in self.blocks:
             x = block(x)
         choices = self.heads(x)
@@ -217,16 +221,19 @@ class Prior(nn.Module):
         drawn = F.pad(masks.detach() > 0.5, (0, 0, 0, 1))
         return used_places(drawn)
 
-    def choices(self, drawing: Drawing) -> Choices:
-        """Logits of every step of a drawing given the steps before it; indices are not checked."""
+    def choices(self, drawing: Drawing, order: Tensor | None = None) -> Choices:
+        """Logits of every step of a drawing given the steps before it; indices are not checked. Of steps that come in
+        an order of their own the numbers (B,T) are given."""
         before = drawing.first(drawing.steps - 1)
         parts = self.bank.parts
         masks = place_masks(before, self.places).to(parts.dtype)
-        return self(cell_canvases(before, parts, self.places), masks)
+        return self(cell_canvases(before, parts, self.places), masks, order)
 
-    def terms(self, drawing: Drawing) -> Terms:
-        """Log-probability of each variable of each step, (B,T); -inf for a place used twice under `no_repeat`."""
-        terms = self.choices(drawing).log_prob(drawing)
+    def terms(self, drawing: Drawing, order: Tensor | None = None) -> Terms:
+        """Log-probability of each variable of each step, (B,T); -inf for a place used twice under `no_repeat`. With the
+        order (B,T) in which steps come, the terms come in it too."""
+        drawing = drawing if order is None else drawing.ordered(order)
+        terms = self.choices(drawing, order).log_prob(drawing)
         if self.no_repeat:
             masks = place_masks(drawing, self.places)
             terms = terms._replace(where=terms.where.masked_fill((masks & used_places(masks)).any(-1), -math.inf))
@@ -247,11 +254,13 @@ class Prior(nn.Module):
         top_k: int | None = None,
         top_p: float | None = None,
         prefix: Drawing | None = None,
+        order: Tensor | None = None,
     ) -> Drawing:
         """Draw n drawings; number i is the one of seed + i (or of seed[i]), whatever n is.
 
         Temperature, `top_k` and `top_p` narrow every choice (the last two what and where only). `prefix`, one drawing
-        or n of them, fixes the first steps; the rest is drawn.
+        or n of them, fixes the first steps; the rest is drawn. `order`, (T,), has the numbers of the steps in the order
+        in which they are drawn, those of the prefix first; the drawings have them in the order of their numbers.
         """
         if not 0 <= temperature < math.inf:
             raise InputError(f"temperature must be a number of at least 0, not {temperature}")
@@ -259,6 +268,10 @@ class Prior(nn.Module):
             raise InputError(f"top-k must be at least 1, not {top_k}")
         if top_p is not None and not 0 < top_p <= 1:
             raise InputError(f"top-p must be above 0 and at most 1, not {top_p}")
+        if order is not None and not self.orders:
+            raise InputError("this prior has not learned to draw in other orders (prior.orders)")
+        if order is not None and sorted(order.tolist()) != list(range(self.steps)):
+            raise InputError(f"an order must hold the number of each of {self.steps} steps once")
         device = self.start.device
         seeds = torch.tensor(seed_list(n, seed), dtype=torch.int64, device=device)
         if prefix is not None:
@@ -272,22 +285,28 @@ class Prior(nn.Module):
         size, found, settings = fixed_batch(device), [], (temperature, top_k, top_p)
         for first in range(0, len(seeds), size):
             index = torch.arange(first, first + size, device=device).clamp_max(len(seeds) - 1)  # pad with the last
-            if device.type == "cuda" and prefix is None:
+            if device.type == "cuda" and prefix is None and order is None:
                 drawn = Drawing(
                     *replay(self, settings, lambda s: self.draw(s, *settings, None).tensors(), seeds[index])
                 )
             else:
-                drawn = self.draw(seeds[index], *settings, prefix[index] if prefix else None)
+                drawn = self.draw(seeds[index], *settings, prefix[index] if prefix else None, order)
             found.append(drawn[: len(seeds) - first])
         empty = torch.zeros(0, self.steps, dtype=torch.int64, device=device)
         return Drawing.cat(found) if found else Drawing(empty, empty, empty)
 
     def draw(
-        self, seeds: Tensor, temperature: float, top_k: int | None, top_p: float | None, prefix: Drawing | None
+        self,
+        seeds: Tensor,
+        temperature: float,
+        top_k: int | None,
+        top_p: float | None,
+        prefix: Drawing | None,
+        order: Tensor | None = None,
     ) -> Drawing:
         """One batch of `sample`, step by step with the cache: seeds (B,) -> B drawings."""
         noise = uniform(seeds, 3 * self.steps).reshape(len(seeds), self.steps, 3)  # (B,T,3)
-        stepper = Stepper(self, len(seeds))
+        stepper = Stepper(self, len(seeds), order)
         for t in range(self.steps):
             if prefix is not None and t < prefix.steps:
                 stepper.take(Drawing(*(v[:, t : t + 1] for v in prefix.tensors())))
@@ -313,8 +332,9 @@ class Stepper:
     Nothing here waits for the device, and no shape depends on what is drawn, so that a CUDA graph can record it.
     """
 
-    def __init__(self, prior: Prior, batch: int):
+    def __init__(self, prior: Prior, batch: int, order: Tensor | None = None):
         parts, self.prior, self.t = prior.bank.parts, prior, 0
+        self.order: Sequence[int] = range(prior.steps) if order is None else order.tolist()
         self.blocks: list[Block] = list(prior.blocks)  # type: ignore[arg-type]
         self.caches = [AttentionCache(block.attention, batch, prior.steps) for block in self.blocks]
         self.folded = prior.stem.fold()
@@ -332,7 +352,7 @@ class Stepper:
         """Go on with B drawings of one step as step t."""
         prior = self.prior
         for kept, new in zip(self.drawing.tensors(), step.tensors(), strict=True):
-            kept[:, self.t] = new[:, 0]
+            kept[:, self.order[self.t]] = new[:, 0]
         self.t += 1
         if self.t < prior.steps:
             self.cells = torch.maximum(self.cells, cell_canvases(step, prior.bank.parts, prior.places)[:, 0])
@@ -349,7 +369,7 @@ class Stepper:
 
     def _attend(self, newest: Tensor) -> Tensor:
         """The embedding of the newest canvas, (B,W), through the blocks; they remember it."""
-        x = newest + self.prior.positions[self.t]
+        x = newest + self.prior.positions[self.order[self.t]]
         for block, cache in zip(self.blocks, self.caches, strict=True):
             x = block.step(x, cache, self.t)
         return x

@@ -29,13 +29,16 @@ QUICK = ["--count", "12", "--images", "6", "--device", "cpu"]
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with a flow in `flow`, an untrained model without one in `plain`, images in strokes.npz, two pictures."""
+    """A run with a flow in `flow`, untrained models in `plain`, without one, and in `strict`, whose flow is told of no
+    wrong parts; images in strokes.npz, two pictures."""
     home = tmp_path_factory.mktemp("home")
     images = tiny.strokes(130)[:, 0].numpy()
     np.savez(home / "strokes.npz", train_images=images[:88], test_images=images[88:])
     data = {"source": str(home / "strokes.npz")}
     tiny.train(home / "flow", {"data": data, "decoder": FLOW, "model_stage": STAGE})
     store.save_model(tiny.untrained({"data": data}), home / "plain")
+    strict = tiny.untrained({"data": data, "decoder": FLOW, "model_stage": STAGE | {"corrupted": 0.0}})
+    store.save_model(strict, home / "strict")
     for name, image in zip("ab", images[90:]):
         Image.fromarray(image).save(home / f"{name}.png")
     return home
@@ -224,12 +227,13 @@ WRONG = {
     "freedom of another's completion": ("complete plain a.png --keep 0 --freedom 1 --out new", "--freedom is of"),
     "evaluations of another's images": ("reconstruct plain strokes.npz --evaluations 1 --out new", "with a flow"),
     "evaluations of another's film": ("animate plain a.png --evaluations 1 --out new", "leave it away"),
-    "none": ("sample flow --evaluations 0 --out new", "--evaluations must be from 1 to 999, not 0"),
+    "none": ("sample flow --evaluations 0 --out new", "--evaluations must be from 1 to 99, not 0"),
     "fewer than none": ("animate flow a.png --evaluations -1 --out new", "must be from 1"),
-    "too many": ("sample flow --evaluations 1000001 --out new --dry-run", "to 999"),
+    "too many": ("sample flow --evaluations 1000001 --out new --dry-run", "to 99"),
     "half of one": ("sample flow --evaluations 0.5 --out new", "--evaluations"),
     "too free": ("complete flow a.png --keep 0 --freedom 1.5 --out new", "--freedom must be from 0 to 1, not 1.5"),
     "not free at all": ("reconstruct flow strokes.npz --freedom -0.1 --out new", "--freedom must be from 0 to 1"),
+    "freedom that was never learned": ("sample strict --freedom 0.5 --out new", "learned from corrupted parses"),
     "freedom that is no number": ("edit flow a.png b.png --region 0,0,12,4 --freedom nan --out new", "not nan"),
     "an option of a verb without": ("info flow --freedom 1", "npdraw info has no option --freedom; it has none"),
     "a likelihood of a flow": ("evaluate flow --metrics nll --out new", "--metrics nll needs a likelihood of pixels"),

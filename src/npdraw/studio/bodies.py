@@ -8,11 +8,13 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from npdraw.config import EVALUATIONS
+
 SAMPLES, ENDINGS, PARTICLES = 64, 8, 512  # that one request may ask for
 LAST_SEED = 2**53 - 1  # the largest integer that a page can hold
 HOTTEST = 10.0
 LARGEST_SCALE = 32
-PREVIEW, EVALUATIONS = 5, 99  # of a flow: at most, for a quick picture and for any
+PREVIEW = 5  # evaluations of a flow for a quick picture, at most
 UPLOAD_BYTES, PIXELS = 2**23, 2**24  # of an image that is read
 
 Cells = Annotated[

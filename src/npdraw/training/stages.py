@@ -45,6 +45,7 @@ from npdraw.processes import this_process
 from npdraw.progress import Progress
 from npdraw.training.corrupting import Corrupted
 from npdraw.training.loop import Stage, enough_memory, fit, order
+from npdraw.training.ordering import some_orders
 from npdraw.training.provenance import made_by
 from npdraw.training.run import Run
 from npdraw.training.scoring import SampleScore
@@ -72,9 +73,9 @@ class PriorObjective(nn.Module):
         super().__init__()
         self.prior, self.precision = prior, precision
 
-    def forward(self, what: Tensor, where: Tensor, whether: Tensor) -> PriorLoss:
+    def forward(self, what: Tensor, where: Tensor, whether: Tensor, *order: Tensor) -> PriorLoss:
         with autocast(what.device, self.precision):
-            terms = self.prior.terms(Drawing(what, where, whether))
+            terms = self.prior.terms(Drawing(what, where, whether), *order)
         parts = [-x.sum(1).mean() for x in terms]
         return PriorLoss(parts[0] + parts[1] + parts[2], *parts)
 
@@ -305,7 +306,8 @@ def fit_prior(
         return {"epoch": epoch + 1, "validation": float(loss)}
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Tensor]:
-        return training.parses[training.any_side(index.to(fabric.device))].tensors()
+        parses = training.parses[training.any_side(index.to(fabric.device))].tensors()
+        return (*parses, some_orders(len(index), model.grid, fabric.device)) if model.prior.orders else parses
 
     def over() -> bool:
         return bool(s.patience and "waited" in extra and extra["waited"] >= s.patience)
