@@ -437,11 +437,11 @@ def test_a_frozen_prior_stays_in_evaluation_mode_and_lets_gradient_through() -> 
     seen: list[Tensor] = []
     inner = model.prior.forward
 
-    def watched(cells: Tensor, masks: Tensor) -> Any:
+    def watched(cells: Tensor, masks: Tensor, parts: tuple[Tensor, Tensor]) -> Any:
         seen.extend((cells, masks))
         for x in seen:
             x.retain_grad()
-        return inner(cells, masks)
+        return inner(cells, masks, parts)
 
     model.prior.forward = watched  # type: ignore[method-assign]
     loss_of(model, images, noise).kl.backward()
@@ -470,11 +470,12 @@ def test_the_loss_is_the_weighted_sum_of_means_of_sums() -> None:
     assert none.kl.item() == 0 and none.reconstruction.item() == pytest.approx(loss.reconstruction.item(), rel=1e-6)
 
 
+@pytest.mark.parametrize("parts", [False, True])
 @pytest.mark.parametrize("no_repeat", [False, True])
 @pytest.mark.parametrize("whether", ["none", "relaxed"])
-def test_the_coldest_training_loss_is_the_bound(whether: str, no_repeat: bool) -> None:
+def test_the_coldest_training_loss_is_the_bound(whether: str, no_repeat: bool, parts: bool) -> None:
     """At temperature 0 the relaxed drawing is the hard one: reconstruction and KL are those of `elbo` (trap 2)."""
-    model = tiny(5, 5, 2, 3, posterior={"whether": whether}, prior={"no_repeat": no_repeat})
+    model = tiny(5, 5, 2, 3, posterior={"whether": whether}, prior={"no_repeat": no_repeat, "parts": parts})
     images = random_images(model, 6)
     bound = model.elbo(images, seed=2)
     noise = model._seeded(torch.arange(2, 8))

@@ -39,7 +39,10 @@ def plain_heads(prior: Prior, before: Sequence[reference.Step], numbers: Sequenc
         if whether:
             cells[where] = torch.maximum(cells[where], parts[what])
             mask[where] = 1
-        xs.append(prior.stem(cells[None], mask[None], prior.stem.fold())[0])
+        x = prior.stem(cells[None], mask[None], prior.stem.fold())[0]
+        if whether and prior.number is not None and prior.pixels is not None:
+            x = x + prior.number.weight[what] + prior.pixels.weight @ parts[what] + prior.pixels.bias
+        xs.append(x)
     x = torch.stack(xs)
     for i, number in enumerate(numbers):
         for j in range(width):

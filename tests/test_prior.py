@@ -29,6 +29,8 @@ KINDS = [
     {**FOLDED, "stem": "cells", "no_repeat": True},
     {**PLAIN, "no_repeat": True},
     {**FOLDED, "mask": "union", "no_repeat": True},
+    {**PLAIN, "parts": True},
+    {**FOLDED, "stem": "cells", "mask": "union", "no_repeat": True, "parts": True},
 ]
 
 
@@ -63,7 +65,8 @@ def plain_heads(prior: Prior, before: list[reference.Step]) -> reference.Heads:
     cells = padded.cut(torch.from_numpy(rendered.padded_canvases).float())
     masks = padded.cut(torch.from_numpy(rendered.padded_masks).float())[..., 0]  # one pixel of each cell
     no_repeat, prior.no_repeat = prior.no_repeat, False  # the loop renormalises by itself
-    choices = prior(cells[None], masks[None])
+    parts = torch.tensor([what], dtype=torch.int64), torch.tensor([whether], dtype=torch.bool)
+    choices = prior(cells[None], masks[None], parts)
     prior.no_repeat = no_repeat
     return reference.heads_of(*(x[0, -1].double().tolist() for x in choices))
 
@@ -226,7 +229,8 @@ def uncached(prior: Prior, seeds: list[int], temperature: float = 1.0, **options
     narrowing = {"top_k": None, "top_p": None, **options}
     for i in range(t):
         masks = place_masks(drawing, prior.places)
-        choices = prior(cell_canvases(drawing, prior.bank.parts, prior.places), masks.float())
+        cells = cell_canvases(drawing, prior.bank.parts, prior.places)
+        choices = prior(cells, masks.float(), (drawing.what, drawing.whether))
         newest = Choices(*(x[:, -1] for x in choices))
         step = prior._pick(newest, noise[:, i], temperature, narrowing["top_k"], narrowing["top_p"])
         drawing = Drawing(*(torch.cat(pair, 1) for pair in zip(drawing.tensors(), step.tensors(), strict=True)))

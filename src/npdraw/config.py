@@ -187,6 +187,8 @@ class PriorConfig:
     """The mask channel: the place of the newest part (paper), or of all so far (released code)."""
     no_repeat: bool = False
     """Never draw in the same place twice."""
+    parts: bool = False
+    """The newest part enters by its number and its pixels too, beside the canvas."""
     orders: bool = False
     """Learn from parses in other orders too, some steps before all others: whatever is kept of a drawing is then a
     beginning, and completions need no particles."""

@@ -359,8 +359,9 @@ class NPDraw(nn.Module):
             if parsed is not None:
                 last = torch.where(parsed[:, None, None], last, cells[:, -1])
             if kl_weight:
-                place = soft.where * soft.whether.to(cells.dtype)[..., None]
-                prior = self.prior(cells[:, :-1], place[:, :-1])
+                drawn = soft.whether.to(cells.dtype)
+                place, newest = soft.where * drawn[..., None], (soft.what[:, :-1], drawn[:, :-1])
+                prior = self.prior(cells[:, :-1], place[:, :-1], newest)
                 kl = kl_weight * self._free(choices, drawing).kl(prior).total().mean()
         reconstruction = -self.likelihood(self.grid.join(last)).log_prob(images).mean()
         regulariser = -self._log_q(choices, parses).total().mean()

@@ -6,6 +6,8 @@ Choices, where paper and released code are silent or differ (docs/architecture.m
   the embedding and on what each layer adds, not inside attention or MLP, where it costs most on a CPU.
 - The mask holds the place of the newest part (the paper) or of all parts so far (`mask: union`, the released code).
 - Three MLP heads with one hidden layer, independent given the past.
+- `parts` (ours): the newest part enters by its number and its pixels too. A canvas behind a shallow CNN tells little of
+  which of many like parts it was.
 - Positions tell the number of the step that is drawn next, and in a parse this is its place. A prior that learned with
   `orders` (ours) also draws steps in another order than that of their numbers, so whatever is kept can come first.
 - Prior, posterior and parser make canvases with the same functions of canvas.py, on the padded grid.
@@ -181,6 +183,7 @@ class Prior(nn.Module):
         stem_channels: int = 16,
         mask: str = "step",
         no_repeat: bool = False,
+        parts: bool = False,
         orders: bool = False,
     ):
         super().__init__()
@@ -188,6 +191,8 @@ class Prior(nn.Module):
         self.steps = self.places = grid.cells
         self.stem = Stem(bank, grid, width, stem_channels, cells=stem == "cells")
         self.start = nn.Parameter(torch.zeros(width))
+        self.number = nn.Embedding(len(bank), width) if parts else None
+        self.pixels = nn.Linear(bank.parts[0].numel(), width) if parts else None
         self.register_buffer("positions", sinusoids(self.steps, width), persistent=False)
         self.drop = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(width, heads, head_dim, mlp, dropout) for _ in range(depth))
@@ -201,14 +206,25 @@ class Prior(nn.Module):
             x = self.norm(x.float())
             return Choices(self.what(x), self.where(x), self.whether(x)[..., 0])
 
-    def forward(self, cells: Tensor, masks: Tensor, order: Tensor | None = None) -> Choices:
-        """Logits of steps 0 .. S, given canvases (B,S,L,D) and place masks (B,S,L) after steps 0 .. S-1; or of those
-        whose numbers are order (B,S+1), each after the ones before it."""
+    def table(self) -> Tensor | None:
+        """Every part as it enters beside the canvas, by its number and its pixels: (M,W), or nothing enters."""
+        if self.number is None or self.pixels is None:
+            return None
+        return self.number.weight + self.pixels(self.bank.parts.flatten(1))
+
+    def forward(
+        self, cells: Tensor, masks: Tensor, parts: tuple[Tensor, Tensor], order: Tensor | None = None
+    ) -> Choices:
+        """Logits of steps 0 .. S, given canvases (B,S,L,D), place masks (B,S,L) and parts after steps 0 .. S-1; or of
+        those whose numbers are order (B,S+1), each after the ones before it. Parts are what, (B,S) int64 or weights
+        (B,S,M), and whether, (B,S)."""
         b, s = cells.shape[:2]
         x = self.start.expand(b, 1, -1)
         if s:
             seen = masks if self.mask == "step" else masks.cummax(1).values
             newest = self.stem(cells.flatten(0, 1), seen.flatten(0, 1), self.stem.fold()).reshape(b, s, -1)
+            if (table := self.table()) is not None:
+                newest = newest + _entering(table, *parts)
             x = torch.cat([x, newest.to(x.dtype)], dim=1)  # (B,S+1,W)
         x = self.drop(x + (self.positions[: s + 1] if order is None else self.positions[order]))
         for block in self.blocks:
@@ -227,7 +243,7 @@ class Prior(nn.Module):
         before = drawing.first(drawing.steps - 1)
         parts = self.bank.parts
         masks = place_masks(before, self.places).to(parts.dtype)
-        return self(cell_canvases(before, parts, self.places), masks, order)
+        return self(cell_canvases(before, parts, self.places), masks, (before.what, before.whether), order)
 
     def terms(self, drawing: Drawing, order: Tensor | None = None) -> Terms:
         """Log-probability of each variable of each step, (B,T); -inf for a place used twice under `no_repeat`. With the
@@ -337,7 +353,7 @@ class Stepper:
         self.order: Sequence[int] = range(prior.steps) if order is None else order.tolist()
         self.blocks: list[Block] = list(prior.blocks)  # type: ignore[arg-type]
         self.caches = [AttentionCache(block.attention, batch, prior.steps) for block in self.blocks]
-        self.folded = prior.stem.fold()
+        self.folded, self.table = prior.stem.fold(), prior.table()
         self.cells = parts.new_zeros(batch, prior.places, parts[0].numel())  # (B,L,D)
         self.used = torch.zeros(batch, prior.places, dtype=torch.bool, device=parts.device)  # (B,L)
         self.drawing = Drawing(*torch.zeros(3, batch, prior.steps, dtype=torch.int64, device=parts.device))
@@ -358,7 +374,10 @@ class Stepper:
             self.cells = torch.maximum(self.cells, cell_canvases(step, prior.bank.parts, prior.places)[:, 0])
             mask = place_masks(step, prior.places)[:, 0]  # (B,L)
             self.used |= mask
-            self.x = self._attend(prior.stem(self.cells, self.used if prior.mask == "union" else mask, self.folded))
+            newest = prior.stem(self.cells, self.used if prior.mask == "union" else mask, self.folded)
+            if self.table is not None:
+                newest = newest + _entering(self.table, step.what[:, 0], step.whether[:, 0])
+            self.x = self._attend(newest)
 
     def reindex(self, index: Tensor) -> None:
         """Go on from the drawings of these numbers, (B,) int64: their steps, and all that is remembered of them."""
@@ -373,6 +392,11 @@ class Stepper:
         for block, cache in zip(self.blocks, self.caches, strict=True):
             x = block.step(x, cache, self.t)
         return x
+
+
+def _entering(table: Tensor, what: Tensor, whether: Tensor) -> Tensor:
+    """Rows (...,W) of a table (M,W) for parts what, (...) int64 or weights (...,M); 0 where whether (...) is 0."""
+    return (F.embedding(what, table) if what.dtype == torch.int64 else what @ table) * whether[..., None]
 
 
 def _mlp_head(width: int, outputs: int) -> nn.Sequential:

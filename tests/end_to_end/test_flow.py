@@ -36,9 +36,10 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     np.savez(home / "strokes.npz", train_images=images[:88], test_images=images[88:])
     data = {"source": str(home / "strokes.npz")}
     tiny.train(home / "flow", {"data": data, "decoder": FLOW, "model_stage": STAGE})
-    store.save_model(tiny.untrained({"data": data}), home / "plain")
-    strict = tiny.untrained({"data": data, "decoder": FLOW, "model_stage": STAGE | {"corrupted": 0.0}})
-    store.save_model(strict, home / "strict")
+    plain = tiny.untrained({"data": data})
+    store.save_model(plain, home / "plain")
+    strict = tiny.config({"data": data, "decoder": FLOW, "model_stage": STAGE | {"corrupted": 0.0}})
+    store.save_model(NPDraw(strict, plain.bank), home / "strict")
     for name, image in zip("ab", images[90:]):
         Image.fromarray(image).save(home / f"{name}.png")
     return home
