@@ -205,18 +205,20 @@ def save_picture(image: Image.Image, path: Path | str) -> Path:
 
 
 class Inscription(NamedTuple):
-    """What a PNG says of the drawing that it shows: one drawing, the model's name, the hash of its weights (16 digits)
-    and, of a sample, its seed."""
+    """What a PNG says of the drawing that it shows: one drawing, the model's name, the hash of its weights (16 digits),
+    of a sample its seed and of a flow's picture the freedom that it was made with."""
 
     drawing: Drawing
     model: str
     weights: str
     seed: int | None
+    freedom: float | None
 
 
-def inscribed(drawing: Drawing, model: str, weights: str, seed: int | None) -> PngInfo:
+def inscribed(drawing: Drawing, model: str, weights: str, seed: int | None, freedom: float | None = None) -> PngInfo:
     """The text that goes into a PNG (`save(..., pnginfo=...)`), from which `inscription` has the drawing again."""
     said = {"drawing": json.loads(drawing.to_json()), "model": model, "weights": weights, "seed": seed}
+    said |= {"freedom": freedom}
     info = PngInfo()
     info.add_itxt(KEYWORD, json.dumps(said), zip=True)
     return info
@@ -229,8 +231,10 @@ def inscription(data: bytes) -> Inscription | None:
             said = json.loads(image.info[KEYWORD])
         drawing, seed = Drawing.from_json(json.dumps(said["drawing"])), said["seed"]
         seed = seed if type(seed) is int and 0 <= seed < 2**53 else None
+        freedom = said.get("freedom")
+        freedom = float(freedom) if type(freedom) in (int, float) and 0 <= freedom <= 1 else None
         if len(drawing) == 1 and all(isinstance(said[k], str) for k in ("model", "weights")):
-            return Inscription(drawing, said["model"], said["weights"], seed)
+            return Inscription(drawing, said["model"], said["weights"], seed, freedom)
     except Exception:  # a file by anyone: Pillow and the reading of JSON raise much
         pass
     return None

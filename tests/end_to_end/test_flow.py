@@ -145,12 +145,27 @@ def test_an_edit_that_changes_nothing_gives_the_same_picture(model: NPDraw, tmp_
     assert np.array_equal(pixels(tmp_path / "image.png"), want) and not np.array_equal(want, after)
 
 
-def sampled_png(model: NPDraw, seed: int, path: Path) -> Drawing:
-    """A sample as the studio saves it: its drawing, a step a place, and its seed are in the PNG."""
+def sampled_png(model: NPDraw, seed: int, path: Path, freedom: float | None = None) -> Drawing:
+    """A sample as the studio saves it: its drawing, a step a place, its seed and its freedom are in the PNG."""
     drawing = inputs.editing.tidy(model.sample(1, seed=seed).drawing, model.bank.parts, model.grid)
-    said = show.inscribed(drawing, "flow", store.weights_hash("flow")[:16], seed)
-    Image.fromarray(shown(model.decode(drawing, seed))[0]).save(path, pnginfo=said)
+    said = show.inscribed(drawing, "flow", store.weights_hash("flow")[:16], seed, freedom)
+    Image.fromarray(shown(model.decode(drawing, seed, freedom=freedom))[0]).save(path, pnginfo=said)
     return drawing
+
+
+def test_a_picture_that_carries_its_freedom_keeps_it(
+    model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = tmp_path / "own.png"
+    drawing = sampled_png(model, 9, own, freedom=0.75)
+    edited = run(f"edit flow {own} {own} --region 0,0,12,4", tmp_path / "out")
+    assert np.array_equal(pixels(edited / "image.png"), pixels(own))
+    run(f"edit flow {own} {own} --region 0,0,12,4 --freedom 0", tmp_path / "out")
+    assert np.array_equal(pixels(edited / "image.png"), shown(model.decode(drawing, 9, freedom=0.0))[0])
+    calls = caught(monkeypatch)
+    run(f"complete flow {own} --keep 0-4 --count 2", tmp_path / "out")
+    run(f"complete flow {own} --keep 0-4 --count 2 --freedom 0.5", tmp_path / "out")
+    assert [settings for _, _, settings in calls] == [{"freedom": 0.75}, {"freedom": 0.5}]
 
 
 def test_a_picture_that_carries_its_seed_keeps_its_noise(model: NPDraw, tmp_path: Path) -> None:

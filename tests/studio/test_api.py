@@ -170,7 +170,9 @@ def test_an_exported_png_has_its_drawing_for_the_same_model_alone(tmp_path: Path
     assert response.headers["content-disposition"] == 'attachment; filename="drawing.png"'
     assert pixels_of(response.content).shape == (45, 60)
     found = good(ask(studio(model), "POST", "/api/read", content=response.content))
-    assert found["drawing"] == {"cells": CELLS, "seed": 12, "model": "small", "weights": WEIGHTS}
+    assert found["drawing"] == {
+        "cells": CELLS, "seed": 12, "freedom": None, "model": "small", "weights": WEIGHTS
+    }  # fmt: skip
     path = tmp_path / "drawing.png"
     path.write_bytes(response.content)
     found = show.inscription(path.read_bytes())

@@ -71,7 +71,11 @@ def test_files_keep_the_seed(model: NPDraw) -> None:
     assert good(export(format="json", seed=8))["seed"] == 8
     png = export(format="png", seed=8, freedom=1).content
     assert (pixels_of(png) == pixels_of(decoded(model, seed=8, freedom=1))).all()
-    assert good(ask(studio(model), "POST", "/api/read", content=png))["drawing"]["seed"] == 8
+    said = [
+        good(ask(studio(model), "POST", "/api/read", content=x))["drawing"] for x in (png, export(format="png").content)
+    ]
+    assert [(x["seed"], x["freedom"]) for x in said] == [(8, 1.0), (None, 0.25)]  # asked for, and the model's own
+    assert good(export(format="json", freedom=0.5))["freedom"] == 0.5
     film = export(format="gif", seed=8).content
     assert film == export(format="gif", seed=8).content
     assert film not in (export(format="gif", seed=9).content, export(format="gif", seed=8, freedom=1).content)

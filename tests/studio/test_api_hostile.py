@@ -3,6 +3,7 @@
 import asyncio
 import io
 import json
+import math
 import struct
 import zlib
 from typing import Any
@@ -326,12 +327,13 @@ def test_text_in_a_png_that_makes_no_sense_is_no_drawing(model: Any, said: str) 
     assert response.status_code == 200 and response.json()["drawing"] is None
 
 
-@pytest.mark.parametrize("seed", [-1, 2**53, 10**30, 1.5, "1", None, True, [1]])
-def test_a_drawing_in_a_png_keeps_no_seed_that_is_none(model: Any, seed: Any) -> None:
-    said = {"drawing": {**GOOD, "drawings": [ROW]}, "model": "\ud800" * 9, "weights": WEIGHTS, "seed": seed}
+@pytest.mark.parametrize("wrong", [-1, 2**53, 10**30, 1.5, "1", None, True, [1], math.nan, math.inf])
+def test_a_drawing_in_a_png_keeps_no_seed_or_freedom_that_is_none(model: Any, wrong: Any) -> None:
+    said = {"drawing": {**GOOD, "drawings": [ROW]}, "model": "\ud800" * 9, "weights": WEIGHTS}
+    said |= {"seed": wrong, "freedom": wrong}
     data = png(Image.new("L", (12, 9)), pnginfo=text_of(json.dumps(said)))
     found = ask(studio(model), "POST", "/api/read", content=data).json()["drawing"]
-    assert found == {"cells": CELLS, "seed": None, "model": "small", "weights": WEIGHTS}
+    assert found == {"cells": CELLS, "seed": None, "freedom": None, "model": "small", "weights": WEIGHTS}
 
 
 def test_text_that_swells_is_not_unpacked(model: Any) -> None:

@@ -742,8 +742,10 @@ def test_noise_and_freedom_go_with_the_drawing(flowing: Callable[..., Flowing], 
         path = tmp_path / f"drawing.{kind}"
         download.value.save_as(path)
         other.after(lambda: other.page.locator("#clear").click())
+        other.page.locator("#freedom").focus()
+        other.after(lambda: other.page.keyboard.press("Home"))
         other.after(lambda: other.page.set_input_files("#file", path))  # noqa: B023
-        assert other.picture() == shown
+        assert other.picture() == shown and other.page.locator("#freedom").input_value() == "1"
     played, _ = studio.after(lambda: page.locator("#scrubber").fill("1"))
     assert {wish["seed"] for wish in played} == {noise["seed"]}
 

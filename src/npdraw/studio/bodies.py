@@ -184,6 +184,7 @@ class Cut(BaseModel):
 class Origin(BaseModel):
     cells: list[int]
     seed: int | None
+    freedom: float | None
     model: str
     weights: str
 

@@ -188,12 +188,14 @@ class Service:
     def export(self, asked: bodies.Exporting) -> bytes:
         """A drawing as a file."""
         drawing, noise = self.drawing(asked.cells), asked.seed or 0
+        own = None if self.model.likely else self.model.config.decoder.freedom
+        freedom = own if own is None or asked.freedom is None else asked.freedom
         if asked.format == "json":
             # beside the drawing: who reads it need not care
-            origin = {"model": self.name, "weights": self.weights, "seed": asked.seed}
+            origin = {"model": self.name, "weights": self.weights, "seed": asked.seed, "freedom": freedom}
             return (json.dumps({**json.loads(drawing.to_json()), **origin}) + "\n").encode()
         if asked.format == "png":
-            inscribed = show.inscribed(drawing, self.name, self.weights, asked.seed)
+            inscribed = show.inscribed(drawing, self.name, self.weights, asked.seed, freedom)
             buffer = io.BytesIO()
             image = self.decode(asked.cells, asked, noise, asked.scale or 1)
             image.save(buffer, "PNG", optimize=True, pnginfo=inscribed)
@@ -234,7 +236,9 @@ class Service:
             cells = self.cells(found.drawing)[0]
         except InputError:  # written by hand: not a drawing of this model after all
             return None
-        return bodies.Origin(cells=cells, seed=found.seed, model=self.name, weights=found.weights)
+        return bodies.Origin(
+            cells=cells, seed=found.seed, freedom=found.freedom, model=self.name, weights=found.weights
+        )
 
 
 def _step(_: nn.Module, given: tuple[Tensor]) -> None:

@@ -101,8 +101,11 @@ function studio(model, bank) {
     lacking: () => say("There is no image B yet: open one, or use the drawing."),
   });
   const files = new Files(bank, {
-    opened(cells, target, seed) {
-      if (target === "a") return history.push(fresh(cells, { kept: true, seed }));
+    opened(cells, target, seed, freedom) {
+      if (target === "a") {
+        if (freedom !== null) flow.freedom = freedom;
+        return history.push(fresh(cells, { kept: true, seed }));
+      }
       second.set(cells, seed ?? 0);
       setTool("region");
     },

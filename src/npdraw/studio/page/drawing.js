@@ -71,7 +71,7 @@ function checked(cells, { grid, parts }) {
   return cells;
 }
 
-/** The first drawing of a file that npdraw wrote, its seed, and what a person should know of that ("" where nothing).
+/** The first drawing of a file that npdraw wrote, its seed and freedom, and what a person should know of it (or "").
  * @param {string} text @param {Model} model */
 export function fromJson(text, model) {
   let data;
@@ -97,7 +97,8 @@ export function fromJson(text, model) {
     foreign ? `This drawing was made with other weights (${data.model}), so it may look different here.` : "",
   ];
   const seed = isSeed(data.seed) ? /** @type {number} */ (data.seed) : null;
-  return { cells: checked(cells, model), seed, note: notes.filter(Boolean).join(" ") };
+  const freedom = typeof data.freedom === "number" && data.freedom >= 0 && data.freedom <= 1 ? data.freedom : null;
+  return { cells: checked(cells, model), seed, freedom, note: notes.filter(Boolean).join(" ") };
 }
 
 /** The fragment of a link. @param {Drawing} drawing @param {Model} model @param {number} freedom */

@@ -18,7 +18,7 @@ export class Files {
   /**
    * @param {import("./bank.js").Bank} bank
    * @param {object} on
-   * @param {(cells: number[], target: Target, seed: number | null) => void} on.opened
+   * @param {(cells: number[], target: Target, seed: number | null, freedom: number | null) => void} on.opened
    * @param {(text: string) => void} on.say
    * @param {(error: Error) => void} on.failed
    */
@@ -47,8 +47,8 @@ export class Files {
   async open(file, target) {
     try {
       if (/json$/.test(file.type) || file.name.endsWith(".json")) {
-        const { cells, seed, note } = fromJson(await file.text(), this.bank.model);
-        this.on.opened(cells, target, seed);
+        const { cells, seed, freedom, note } = fromJson(await file.text(), this.bank.model);
+        this.on.opened(cells, target, seed, freedom);
         return note && this.on.say(note);
       }
       const { upload_bytes: most } = this.bank.model.limits;
@@ -56,7 +56,8 @@ export class Files {
         throw new Trouble(`This file is too large: ${megabytes(file.size)}, and at most ${megabytes(most)} are read.`);
       const read = await api.read(file);
       if (read.drawing) {
-        this.on.opened(read.drawing.cells, target, read.drawing.seed ?? null);
+        const { cells, seed, freedom } = read.drawing;
+        this.on.opened(cells, target, seed ?? null, freedom ?? null);
         return this.on.say("This picture carries its drawing, which is opened.");
       }
       await this.#choice(file, read, target);
@@ -87,7 +88,7 @@ export class Files {
       "close",
       () => {
         const way = /** @type {"parse" | "posterior" | ""} */ (dialog.returnValue);
-        if (way) this.on.opened(read[way], /** @type {Target} */ (where.value), null);
+        if (way) this.on.opened(read[way], /** @type {Target} */ (where.value), null, null);
       },
       { once: true },
     );
