@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from npdraw import store
-from npdraw.completing import complete
+from npdraw.completing import complete, fixed_first
 from npdraw.data import load
 from npdraw.training.stages import train
 
@@ -67,7 +67,7 @@ def main() -> None:
     found |= {"digits": DIGITS, "completions of each": ASKED}
     print(f"raster order: {raster['without']:.2f} nats without other orders, {raster['with']:.2f} with", flush=True)
     for name, fixed in kept_places(grid.rows, grid.columns).items():
-        order = fixed.int().argsort(descending=True, stable=True).expand(len(parses), -1)
+        order = fixed_first(fixed).expand(len(parses), -1)
         row = {"in that order": -float(learned.terms(parses, order).total().mean())}
         row["true digits"] = -float(plain.log_prob(few).mean())
         for word, prior in (("particles", plain), ("orders", learned)):

@@ -80,9 +80,8 @@ class Complete:
             places = parse_places(self.keep or "", grid.cells)
         if len(places) == grid.cells:
             raise InputError("all places are kept: there is nothing to complete")
-        kept, image, noise, freedom = _read(model, self.model, self.what, settings)
-        if freedom is not None and not model.likely:
-            settings = {"freedom": freedom, **settings}  # as the picture was made, unless it is said otherwise
+        kept, image, noise, told = _read(model, self.model, self.what, settings)
+        settings = {**told, **settings}  # as the picture was made, unless it is said otherwise
         fixed = torch.zeros(grid.cells, dtype=torch.bool)
         fixed[places] = True
         found = complete(model.prior, kept, fixed, self.count, self.seed, self.particles, self.temperature)
@@ -121,9 +120,9 @@ def parse_places(text: str, cells: int) -> list[int]:
 
 def _read(
     model: "NPDraw", name: str, source: str, settings: dict[str, Any]
-) -> tuple["Drawing", "Tensor", int, float | None]:
-    """One drawing with a step for each place, the image that it is of (1,C,H,W), and of a picture that carries them the
-    seed of its noise and its freedom."""
+) -> tuple["Drawing", "Tensor", int, dict[str, float]]:
+    """One drawing with a step for each place, the image that it is of (1,C,H,W), the seed of its noise, and what else a
+    picture that carries its drawing was made with."""
     from npdraw import editing, inputs, store
     from npdraw.canvas import to_unit
 
@@ -132,15 +131,15 @@ def _read(
         if len(drawing) != 1:
             raise InputError(f"{source} holds {len(drawing)} drawings; give a file with one")
         tidy = editing.tidy(drawing.to(model.device), model.bank.parts, model.grid)
-        return tidy, model.decode(tidy, **settings), 0, None
+        return tidy, model.decode(tidy, **settings), 0, {}
     pixels = inputs.read_for(model, source, None, None)
     if len(pixels) != 1:
         raise InputError(f"{source} holds {len(pixels):,} images; give one picture")
     image = to_unit(pixels.to(model.device))
     if (own := inputs.drawn_in(model, name, source)) is None:
-        return model.parse(image), image, 0, None
+        return model.parse(image), image, 0, {}
     say(f"{source} carries its drawing, which is taken as it is")
-    return own.drawing, image, own.seed or 0, own.freedom
+    return own.drawing, image, own.seed or 0, own.told
 
 
 def _picture(

@@ -80,16 +80,14 @@ def complete(
     if prior.no_repeat and bool((place_masks(kept, prior.places)[0, fixed].sum(0) > 1).any()):
         raise InputError("this prior never draws in the same place twice, but the fixed steps do")
     if prior.orders or comes_first(fixed):
-        first, order = int(fixed.sum()), None
-        if not comes_first(fixed):
-            order = fixed.int().argsort(descending=True, stable=True)  # what is fixed, then the rest
-            kept = kept.ordered(order)
-        begun = kept.first(first)
+        first, order = int(fixed.sum()), fixed_first(fixed)
+        kept = kept.ordered(order)
+        begun, own = kept.first(first), order if prior.orders else None
         for count in (n, particles):  # a seed is one drawing in any company, so more are wanted only for repeats
-            drawings = _different(prior.sample(count, seed, temperature, prefix=begun, order=order), n)
+            drawings = _different(prior.sample(count, seed, temperature, prefix=begun, order=own), n)
             if len(drawings) == n:
                 break
-        choices = prior.choices(kept, None if order is None else order[None].to(kept.device))
+        choices = prior.choices(kept, order[None].to(kept.device))
         log_fixed = float(_log_prob(choices, kept, temperature)[0, :first].sum())
         return Completions(drawings, _own_log_prob(prior, drawings), log_fixed, float(particles))
     drawing, log_weight, root = draw_particles(prior, kept, fixed, particles, seed, temperature)
@@ -107,6 +105,11 @@ def complete(
 def comes_first(fixed: Tensor) -> bool:
     """Whether no fixed step comes after a free one."""
     return bool(fixed[: int(fixed.sum())].all())
+
+
+def fixed_first(fixed: Tensor) -> Tensor:
+    """The numbers of the fixed steps, then those of the others, both in their order: (T,)"""
+    return fixed.int().argsort(descending=True, stable=True)
 
 
 @torch.no_grad()

@@ -105,7 +105,8 @@ def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
     if found is None or found.weights != store.weights_hash(name)[:16]:
         return None
     try:
-        return found._replace(drawing=editing.tidy(found.drawing.to(model.device), model.bank.parts, model.grid))
+        tidy = editing.tidy(found.drawing.to(model.device), model.bank.parts, model.grid)
+        return found._replace(drawing=tidy, freedom=None if model.likely else found.freedom)
     except InputError:  # written by hand: not a drawing of this model after all, but still a picture
         return None
 

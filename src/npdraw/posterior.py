@@ -5,7 +5,7 @@ Text and appendix read two ways, and the feature map (28 -> 14 -> 7 -> 4) cannot
 - `heads: global`: heads over the flattened map give all T steps at once.
 Three layers of stride 2, the rest of stride 1; four layers for ink (appendix), five for colour (text).
 Heads stay in float32 under autocast. A shift common to all logits of a choice costs nothing, so nothing holds it back,
-and far from 0 bf16 has no digits left for their differences (docs/architecture.md has a run that diverged so).
+and far from 0 bf16 has no digits left for their differences.
 """
 
 import torch

@@ -214,11 +214,16 @@ class Inscription(NamedTuple):
     seed: int | None
     freedom: float | None
 
+    @property
+    def told(self) -> dict[str, float]:
+        """What `NPDraw.decode` must be told beside the seed, for the same picture."""
+        return {} if self.freedom is None else {"freedom": self.freedom}
+
 
 def inscribed(drawing: Drawing, model: str, weights: str, seed: int | None, freedom: float | None = None) -> PngInfo:
     """The text that goes into a PNG (`save(..., pnginfo=...)`), from which `inscription` has the drawing again."""
-    said = {"drawing": json.loads(drawing.to_json()), "model": model, "weights": weights, "seed": seed}
-    said |= {"freedom": freedom}
+    origin = {"model": model, "weights": weights, "seed": seed, "freedom": freedom}
+    said = {"drawing": json.loads(drawing.to_json()), **origin}
     info = PngInfo()
     info.add_itxt(KEYWORD, json.dumps(said), zip=True)
     return info

@@ -189,7 +189,7 @@ class Service:
         """A drawing as a file."""
         drawing, noise = self.drawing(asked.cells), asked.seed or 0
         own = None if self.model.likely else self.model.config.decoder.freedom
-        freedom = own if own is None or asked.freedom is None else asked.freedom
+        freedom = asked.freedom if own is not None and asked.freedom is not None else own
         if asked.format == "json":
             # beside the drawing: who reads it need not care
             origin = {"model": self.name, "weights": self.weights, "seed": asked.seed, "freedom": freedom}
