@@ -364,9 +364,12 @@ def trained(tmp_path: Path, changes: tiny.Settings | None = None) -> tuple[NPDra
     return model, Images(pixels, pixels.index, model.parse(pixels[:]))
 
 
+@pytest.mark.parametrize("parsed", [0.0, 1.0])
 @pytest.mark.parametrize("ink", ["none", "fixed", "dynamic"])
-def test_statistics_are_those_of_hard_posterior_canvases(tmp_path: Path, ink: str) -> None:
-    model, training = trained(tmp_path, {"data": {"binarise": ink}})
+def test_statistics_are_those_of_hard_canvases(tmp_path: Path, ink: str, parsed: float) -> None:
+    """Of the posterior's, or of parses where the decoder learns from no others."""
+    stage = {"parsed_start": parsed, "parsed_end": parsed}
+    model, training = trained(tmp_path, {"data": {"binarise": ink}, "model_stage": stage})
     calibrate(model.train(), training)
     assert not any(m.training for m in model.modules())
     norms = norms_of(model)
@@ -374,7 +377,7 @@ def test_statistics_are_those_of_hard_posterior_canvases(tmp_path: Path, ink: st
     chosen = order(len(training.pixels), 0, "calibration", 0)  # seeds of the posterior's draws follow this order
     images = training.pixels[chosen].float() / 255
     images = images if ink == "none" else binarise(images, training.pixels.index[chosen])
-    canvases = model.render(model.encode(images, seed=0))
+    canvases = model.render(model.parse(training.pixels[chosen]) if parsed else model.encode(images, seed=0))
     parts = model.bank.parts.unique()
     assert bool(torch.isin(canvases, torch.cat([parts, torch.zeros(1)])).all())  # hard
     want = by_hand(leaves(model.posterior.body), images) + by_hand(leaves(model.decoder.body), canvases)

@@ -419,7 +419,8 @@ def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) 
 
 @torch.no_grad()
 def calibrate(model: NPDraw, training: Images) -> None:
-    """Estimate BatchNorm's statistics anew: the posterior's on images, then the decoder's on its hard canvases.
+    """Estimate BatchNorm's statistics anew: the posterior's on images, then the decoder's on hard canvases: of parses
+    where it learns from nothing else, else of the posterior.
 
     One layer after the other: a layer's statistics are those of what enters it once the layers before it normalise by
     theirs, as they will in use. Taken in one pass, behind layers that normalise by each batch, they can be far off
@@ -429,10 +430,11 @@ def calibrate(model: NPDraw, training: Images) -> None:
     chosen = order(len(training.pixels), model.config.seed, "calibration", 0)[:count]  # images may be sorted by class
     index, mode = chosen.split(CHUNK), model.config.data.binarise
     model.eval()
-    images = [training.take_ink(i, model.device, mode)[0] for i in index]
-    _calibrate(model.posterior, images)
-    starts = range(0, count, CHUNK)
-    _calibrate(model.decoder, [model.render(model.encode(x, seed=i)) for i, x in zip(starts, images, strict=True)])
+    batches = [training.take_ink(i, model.device, mode) for i in index]
+    _calibrate(model.posterior, [images for images, _ in batches])
+    parsed, firsts = model.config.model_stage.always_parsed, range(0, count, CHUNK)
+    drawings = (p if parsed else model.encode(x, seed=i) for i, (x, p) in zip(firsts, batches, strict=True))
+    _calibrate(model.decoder, [model.render(d) for d in drawings])
 
 
 class _Enough(Exception):
