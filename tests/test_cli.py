@@ -432,6 +432,18 @@ WRONG = {
     "share that is no number": ("train sizes --size 8 --split.by samples --split.percent nan --out {out}", "percent"),
     "size of many digits": ("data info sizes --size " + "9" * 5000, "--size must be pixels"),
     "no set": ("data info", "needs SET"),
+    "words for a number": (
+        "sample {home}/run --out {out} --temperature hot",
+        "--temperature must be a number",
+    ),
+    "words for a whole number": (
+        "sample {home}/run --out {out} --top-k many",
+        "must be a whole number, not many",
+    ),
+    "a share of a layer": (
+        "train digits --out {out} --prior.depth 2.5",
+        "must be a whole number, not 2.5",
+    ),
     "option without a value": ("sample {home}/run --out {out} --temperature", "--temperature needs a value"),
     "short option without a value": ("train sizes --size", "--size needs a value"),
     "drawings of another model": ("animate {home}/run other.json --out {out}", "drawings of 9 steps"),

@@ -122,7 +122,10 @@ def _read(name: str, words: list[str]) -> Verb:
         return _parse(lambda: tyro.cli(verb, **settings))
     except _NotUnderstood as error:
         sentence = str(error)
-    if missing := re.match(r"Missing value for argument '([^']*)'", sentence):
+    if wrong := re.fullmatch(r"Error parsing (--\S+): .*?(INT|FLOAT|int\(|float:).*'([^']*)'\]?", sentence):
+        kind = "a whole number" if wrong[2].lower().startswith("int") else "a number"
+        sentence = f"{wrong[1]} must be {kind}, not {wrong[3]}"
+    elif missing := re.match(r"Missing value for argument '([^']*)'", sentence):
         sentence = f"{missing[1].replace('--reading.', '--') if verb is Train else missing[1]} needs a value"
     elif sentence.startswith("Missing"):
         needed = [f.name for f in dataclasses.fields(verb) if f.default is f.default_factory and f.name != "config"]
