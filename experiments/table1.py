@@ -1,12 +1,14 @@
 """The paper's Table 1, row by row: from data to FID, and on to a model that comes with the package.
 
     python experiments/table1.py train NAME [--data SOURCE] [--seed S] [--out DIR] [--device D] [--inception FILE]
+                                       [--init FOLDER] [--epochs N]
     python experiments/table1.py score FOLDER [--data SOURCE] [--inception FILE] [--cache DIR] [--count N]
     python experiments/table1.py table
     python experiments/table1.py ship FOLDER NAME
 
 `train` trains the preset NAME in OUT/NAME-seedS, or goes on with what lies there, and leaves the weights in half
-precision in OUT/NAME-seedS/shipped. `score` takes the scores of such a run, or of a saved model, by the protocol
+precision in OUT/NAME-seedS/shipped. With --init it is another spell of the model that an earlier one left in FOLDER: N
+more epochs of stage two, from its weights. `score` takes the scores of such a run, or of a saved model, by the protocol
 `paper` into FOLDER/scores, and the row into table1.json. A model is scored once and no row replaces another: test
 images choose nothing. With --count it is a try and no row. `table` writes README.md's table from the rows. `ship` puts
 a scored model into the package, with its card. SOURCE is another place of the same images, a .npz.
@@ -46,20 +48,39 @@ ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "experiments" / "table1.json"
 README, LIST = ROOT / "README.md", ROOT / "docs" / "models.md"
 MODELS = ROOT / "src" / "npdraw" / "models"
+BEFORE = "before.jsonl"  # of a run, the metrics of the spells before it
 PLUS = "-plus"  # of the presets past the paper
 TABLE = [name for name, facts in SETS.items() if facts.paper is not None]
 Row = dict[str, Any]
 
 
-def train(name: str, source: str | None, seed: int, out: Path, device: str, inception: Path | None) -> None:
-    """Train a preset, or go on with it."""
+def train(
+    name: str, source: str | None, seed: int, out: Path, device: str, inception: Path | None, init: Path | None,
+    epochs: int | None,
+) -> None:  # fmt: skip
+    """Train a preset, or go on with it; from the weights of an earlier spell, stage two alone."""
     config = replace(store.read_config(store.presets()[name]), seed=seed)
     folder = out / f"{name}-seed{seed}"
+    if epochs is not None:
+        config = replace(config, model_stage=replace(config.model_stage, epochs=epochs))
+    if init is not None:
+        prior = replace(config.prior_stage, epochs=0)
+        config = replace(config, init=str(_weights(init)), prior_stage=prior)
+        if folder.resolve() == init.resolve():
+            raise InputError(f"{folder} holds the weights to start from; give another --out")
     with Progress() as progress:
         data = load(source or config.data.source, progress=progress)
         progress.say(str(data))
     model = train_model(config, data, folder, pick_device(device), network=partial(load_inception, inception))
     store.save_model(model, folder / "shipped", half=True)
+    if init is not None:
+        store.write_text(folder / BEFORE, "".join(line + "\n" for line in _metrics(init)))
+
+
+def _metrics(folder: Path) -> list[str]:
+    """The lines of metrics of a run and of the spells before it, the earliest first."""
+    paths = [path for path in (folder / BEFORE, folder / "metrics.jsonl") if path.is_file()]
+    return [line for path in paths for line in store.read_text(path).splitlines()]
 
 
 def rows() -> dict[str, dict[str, Row]]:
@@ -139,17 +160,17 @@ def _preset(config: Config) -> str:
 
 def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
     """How a model came about: what its weights say, and the run's metrics, where these are there."""
-    path = folder / "metrics.jsonl"
-    lines = [json.loads(line) for line in store.read_text(path).splitlines()] if path.is_file() else []
+    lines = [json.loads(line) for line in _metrics(folder)]
     epochs, seen, seconds = {}, 0, 0.0
     for stage, settings in (("prior", config.prior_stage), ("model", config.model_stage)):
-        batch, at = min(settings.batch, images), 0
+        batch, at, total = min(settings.batch, images), 0, 0
         for line in lines:
             if line["stage"] == stage and "images_per_second" in line:  # every step is in one such line
-                steps, at = line["step"] - at, line["step"]
-                seen += steps * batch
+                steps, at = line["step"] - (at if line["step"] > at else 0), line["step"]  # a spell counts from 0
+                total += steps
                 seconds += steps * batch / line["images_per_second"]
-        epochs[stage] = at // (images // batch) if lines else settings.epochs
+        seen += total * batch
+        epochs[stage] = total // (images // batch) if lines else settings.epochs
     work = {"images_seen": seen, "seconds": round(seconds, 1)} if lines else {"images_seen": None, "seconds": None}
     return {**store.provenance(weights), "epochs": epochs, **work}
 
@@ -240,6 +261,8 @@ def main(words: list[str] | None = None) -> int:
     trains.add_argument("name", choices=store.presets())
     trains.add_argument("--seed", type=int, default=0)
     trains.add_argument("--out", type=Path, default=Path("runs/table1"))
+    trains.add_argument("--init", type=Path)
+    trains.add_argument("--epochs", type=int)
     trains.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
     for verb in (scores, ships):
         verb.add_argument("folder", type=Path)
@@ -253,7 +276,8 @@ def main(words: list[str] | None = None) -> int:
     try:
         match given.verb:
             case "train":
-                train(given.name, given.data, given.seed, given.out, given.device, given.inception)
+                where = (given.out, given.device, given.inception)
+                train(given.name, given.data, given.seed, *where, given.init, given.epochs)
             case "score":
                 score(given.folder, given.data, given.inception, given.cache, given.count)
             case "table":

@@ -195,3 +195,31 @@ def test_what_cannot_be_scored_or_shipped_is_one_sentence(workshop: Path, capsys
     store.save_model(tiny.untrained({"data": {"source": "mnist"}}, contrast=2.0), folder, half=True)
     assert "other weights" in refused("ship", folder, "mnist")
     assert not (workshop / "models").exists()
+
+
+def test_a_model_goes_on_in_another_spell(workshop: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """From the weights that the spell before left, with its prior as it was; the row counts the work of both."""
+    images = ("--data", str(workshop / "strokes.npz"))
+
+    def train(out: str, *words: object) -> int:
+        return table1.main(
+            ["train", "mnist", "--out", str(workshop / out), "--device", "cpu", *images, *map(str, words)]
+        )
+
+    assert train("one", "--epochs", 2) == 0
+    first = workshop / "one" / "mnist-seed0"
+    assert train("two", "--init", first, "--epochs", 3) == 0
+    second = workshop / "two" / "mnist-seed0"
+    before, after = (store.load_model(folder / "shipped") for folder in (first, second))
+    assert all(torch.equal(x, after.prior.state_dict()[name]) for name, x in before.prior.state_dict().items())
+    assert not torch.equal(before.decoder.out.weight, after.decoder.out.weight)
+    assert train("three", "--init", second, "--epochs", 1) == 0
+    third = workshop / "three" / "mnist-seed0"
+    assert table1.main(["score", str(third), "--cache", str(workshop / "cache"), *images]) == 0
+    made = table1.rows()["mnist"]["0"]["made"]
+    prior = max(line["step"] for line in tiny.rows(first, "prior")) // 5  # five steps an epoch
+    assert made["epochs"] == {"prior": prior, "model": 2 + 3 + 1}
+    assert made["images_seen"] == 80 * (prior + 6)
+    capsys.readouterr()
+    assert train("three", "--init", third) == 2
+    assert "give another --out" in capsys.readouterr().err
