@@ -258,6 +258,12 @@ def test_drawings(tmp_path: Path) -> None:
     refused(lambda: store.load_drawing(tmp_path / "none.json"), "none.json")
     (tmp_path / "x.json").write_text("{}")
     refused(lambda: store.load_drawing(tmp_path / "x.json"), "x.json", "not a drawing")
+    bank, other = PartBank(torch.rand(9, 1, 2, 2, generator=g)), PartBank(torch.rand(9, 1, 2, 2, generator=g))
+    assert store.load_drawing(tmp_path / "a" / "d.json", bank) == drawing  # it does not say of which parts it is
+    store.save_drawing(drawing, tmp_path / "own.json", bank)
+    assert store.load_drawing(tmp_path / "own.json", PartBank(bank.parts.half())) == drawing  # as models are shipped
+    assert store.load_drawing(tmp_path / "own.json") == drawing
+    refused(lambda: store.load_drawing(tmp_path / "own.json", other), "own.json", "other parts")
     (tmp_path / "y.json").write_bytes(b"\xff\xff")
     refused(lambda: store.load_drawing(tmp_path / "y.json"), "y.json")
 

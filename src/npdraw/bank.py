@@ -10,6 +10,7 @@ Choices that the paper leaves open:
 - Medoids are sorted by brightness, so that the bank reads as a palette and neighbours in index look alike.
 """
 
+import hashlib
 from typing import Any, Self
 
 import torch
@@ -45,6 +46,11 @@ class PartBank(nn.Module):
     @property
     def channels(self) -> int:
         return self.parts.shape[1]
+
+    @property
+    def digest(self) -> str:
+        """16 hex digits that tell these parts from others; the same for weights in half precision."""
+        return hashlib.sha256(self.parts.cpu().half().numpy().tobytes()).hexdigest()[:16]
 
     def extra_repr(self) -> str:
         return f"{len(self)} parts of {self.part_size} x {self.part_size}, {'grey' if self.channels == 1 else 'colour'}"

@@ -87,7 +87,7 @@ class Complete:
         found = complete(model.prior, kept, fixed, self.count, self.seed, self.particles, self.temperature)
         images = torch.cat([image, model.decode(found.drawings, [noise] * len(found.drawings), **settings)])
         show.save_picture(_picture(model, kept, fixed, images, found.drawings, found.log_prob), sheet)
-        store.save_drawing(found.drawings, written)
+        store.save_drawing(found.drawings, written, model.bank)
         how = f"{many(len(places), 'place')} of {grid.cells} kept, log p(kept) "
         if model.prior.orders or comes_first(fixed):
             say(f"{how}{found.log_fixed:.2f}")
@@ -127,7 +127,7 @@ def _read(
     from npdraw.canvas import to_unit
 
     if source.lower().endswith(".json"):
-        drawing = store.load_drawing(source)
+        drawing = store.load_drawing(source, model.bank)
         if len(drawing) != 1:
             raise InputError(f"{source} holds {len(drawing)} drawings; give a file with one")
         tidy = editing.tidy(drawing.to(model.device), model.bank.parts, model.grid)

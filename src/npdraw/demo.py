@@ -62,7 +62,7 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     show.save_picture(show.grid(sample.images), out / "samples.png")
     show.save_picture(show.pairs({**rows, "reconstruction": model.decode(drawing)}), out / "reconstructions.png")
     show.save_picture(show.bank_picture(model.bank.parts), out / "bank.png")
-    store.save_drawing(sample.drawing, out / "samples.json")
+    store.save_drawing(sample.drawing, out / "samples.json", model.bank)
     first = sample.drawing[:ANIMATED]
     steps = render_steps(first, model.bank.parts, model.grid)
     frames = show.animation_frames(*steps, first.whether, sample.images[:ANIMATED])

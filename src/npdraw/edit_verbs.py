@@ -84,7 +84,7 @@ class Edit:
         tiles[3:5, :, around] = torch.tensor(show.ACCENT, device=device)[:, None] / 255  # on canvas B and composed
         labels = ["A", "B", "canvas A", "canvas B", "composed", "decoded"]
         show.save_picture(show.grid(tiles, len(labels), scale=1, gap=4, labels=labels), sheet)
-        store.save_drawing(composed, written)
+        store.save_drawing(composed, written, model.bank)
         show.save_picture(Image.fromarray(show.to_uint8(shown[-1:])[0]), picture)
         for name, own in zip("AB", both):
             if own is not None:

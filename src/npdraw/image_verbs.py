@@ -105,7 +105,7 @@ class Parse:
             squared, ratios = squared + len(x) * 10 ** (-whole / 10), ratios + len(x) * each
         drawing = Drawing.cat(drawings)
         whole = -10 * math.log10(squared / len(images)) if squared else math.inf
-        store.save_drawing(drawing, self.out / "drawings.json")
+        store.save_drawing(drawing, self.out / "drawings.json", bank)
         few = grid.shrink(images[:IN_PAIRS].to(device).float() / 255)
         rows = {"image": few, "canvas": render(drawing[:IN_PAIRS], bank.parts, grid)}
         rows = {name: 1 - x if inverted else x for name, x in rows.items()}  # as the pictures came

@@ -190,7 +190,7 @@ def lay_out(images: Stack, bank: BankConfig, canvas: int | None) -> tuple[Config
 
 def read_prefix(path: Path, steps: int | None, model: NPDraw, count: int) -> Drawing:
     """Drawings for a model to continue: one for all of `count` seeds, or one for each."""
-    drawing = store.load_drawing(path)
+    drawing = store.load_drawing(path, model.bank)
     drawing = (drawing if steps is None else drawing.first(max(0, steps))).check(len(model.bank), model.grid.cells)
     if len(drawing) not in (1, count) or drawing.steps > model.grid.cells:
         raise InputError(

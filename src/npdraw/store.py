@@ -121,16 +121,22 @@ def load_bank(path: str | Path) -> PartBank:
     return PartBank(tensors["parts"])
 
 
-def save_drawing(drawing: Drawing, path: str | Path) -> None:
-    write_text(path, drawing.to_json() + "\n")
+def save_drawing(drawing: Drawing, path: str | Path, bank: PartBank | None = None) -> None:
+    """Drawings as JSON; with a bank it says of which parts they are."""
+    parts = {} if bank is None else {"bank": bank.digest}
+    write_text(path, json.dumps({**json.loads(drawing.to_json()), **parts}) + "\n")
 
 
-def load_drawing(path: str | Path) -> Drawing:
+def load_drawing(path: str | Path, bank: PartBank | None = None) -> Drawing:
+    """Drawings from JSON; of parts of another bank, where the file says of which they are, they are refused."""
     text = read_text(path)
     try:
-        return Drawing.from_json(text)
+        drawing = Drawing.from_json(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
+    if bank is not None and json.loads(text).get("bank", bank.digest) != bank.digest:
+        raise InputError(f"{path} holds drawings of other parts; use the model, or the bank, that they were made with")
+    return drawing
 
 
 # --- models ---

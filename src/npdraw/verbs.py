@@ -220,7 +220,7 @@ class Sample:
                 np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
             written.append(self.out / "samples.npz")
         if self.json:
-            store.save_drawing(drawing, self.out / "drawings.json")
+            store.save_drawing(drawing, self.out / "drawings.json", model.bank)
             written.append(self.out / "drawings.json")
         if self.animate:
             written += _animation(model, drawing[:IN_ANIMATION], shown[:IN_ANIMATION], self.out / "animation")
@@ -269,7 +269,7 @@ class Reconstruct:
         rebuilt = model.decode(drawing, chosen.tolist(), **settings)
         rows = {"image": images, "parse": model.render(model.parse(pixels)), "canvas": model.render(drawing)}
         rows = {name: model.as_given(x) for name, x in {**rows, "reconstruction": rebuilt}.items()}
-        store.save_drawing(drawing, self.out / "drawings.json")
+        store.save_drawing(drawing, self.out / "drawings.json", model.bank)
         picture = show.save_picture(show.pairs(rows), self.out / "reconstructions.png")
         say(f"{many(len(images), 'image')} rebuilt through the posterior: {psnr_text(*psnr(images, rebuilt))}")
         say_written(picture, self.out / "drawings.json")
@@ -301,7 +301,7 @@ class Animate:
         model = store.load_model(self.model, device)
         settings = self.decoding.of(model)
         if self.what.lower().endswith(".json"):
-            drawing = store.load_drawing(self.what).check(len(model.bank), model.grid.cells)
+            drawing = store.load_drawing(self.what, model.bank).check(len(model.bank), model.grid.cells)
             if not len(drawing):
                 raise InputError(f"{self.what} holds no drawing")
             if drawing.steps != model.grid.cells:

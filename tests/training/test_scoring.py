@@ -102,8 +102,12 @@ def test_inception_needs_more_images_than_dimensions() -> None:
 # --- in a run ---
 
 
-def test_the_best_weights_are_kept_whichever_epoch_had_them(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Scores that fall and rise: the run ends in the weights of the lowest, to the bit."""
+@pytest.mark.parametrize("parsed", [0.0, 1.0])
+def test_the_best_weights_are_kept_whichever_epoch_had_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, parsed: float
+) -> None:
+    """Scores that fall and rise: the run ends in the weights of the lowest, to the bit. Of a decoder that learns from
+    parses alone the posterior is no part, and that of the last epoch stays."""
     seen: list[dict[str, Tensor]] = []
     told = iter([3.0, 1.0, 2.0])
 
@@ -113,10 +117,15 @@ def test_the_best_weights_are_kept_whichever_epoch_had_them(tmp_path: Path, monk
         return next(told)
 
     monkeypatch.setattr(SampleScore, "__call__", score)
-    train(tmp_path / "run", scored())
+    config = to_dict(scored())
+    config["model_stage"] |= {"parsed_start": parsed, "parsed_end": parsed}
+    train(tmp_path / "run", from_dict(Config, config))
     assert values(tmp_path / "run") == {1: 3.0, 2: 1.0, 3: 2.0}
     kept = tiny.weights(tmp_path / "run")
-    assert tiny.differing(kept, seen[1]) == []
+    later = [{k: v for k, v in x.items() if k.startswith("posterior")} for x in seen]
+    want = seen[1] | later[2] if parsed else seen[1]
+    assert tiny.differing(kept, want) == []
+    assert tiny.differing(later[1], later[2]) != []
     assert tiny.differing(kept, seen[2]) != []
 
 

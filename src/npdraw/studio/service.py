@@ -192,8 +192,9 @@ class Service:
         freedom = asked.freedom if own is not None and asked.freedom is not None else own
         if asked.format == "json":
             # beside the drawing: who reads it need not care
-            origin = {"model": self.name, "weights": self.weights, "seed": asked.seed, "freedom": freedom}
-            return (json.dumps({**json.loads(drawing.to_json()), **origin}) + "\n").encode()
+            origin = {"model": self.name, "weights": self.weights, "bank": self.model.bank.digest}
+            made = {"seed": asked.seed, "freedom": freedom}
+            return (json.dumps({**json.loads(drawing.to_json()), **origin, **made}) + "\n").encode()
         if asked.format == "png":
             inscribed = show.inscribed(drawing, self.name, self.weights, asked.seed, freedom)
             buffer = io.BytesIO()

@@ -333,14 +333,16 @@ def fit_model(
     progress: Progress,
     network: Extractor | None,
 ) -> dict[str, float]:
-    """Stage two; leaves the model calibrated, with the weights of its best score where it is scored, and says of which
-    epoch they are."""
+    """Stage two; leaves the model calibrated, with the decoder of its best score where it is scored, and says of which
+    epoch that is."""
     config, s, device = run.config, run.config.model_stage, fabric.device
     model.prior.requires_grad_(s.joint)
     score = SampleScore(network, validation.pixels, validation.seeds, config, device) if network else None
     model.prior.eval()
     corrupted = Corrupted.draw(model.prior, training.parses, s.corrupted, config.seed) if s.corrupted else None
     extra: dict[str, Tensor] = {}
+    # Where the decoder learns from parses alone, samples tell nothing of the posterior, which learns on to the end.
+    scored_net = model.decoder if s.always_parsed and not s.joint else model
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
         index = training.any_side(index.to(device))
@@ -372,7 +374,7 @@ def fit_model(
             if "best" not in extra or value < extra["best"]:
                 extra["best"], extra["epoch"] = torch.tensor(value, dtype=torch.float64), torch.tensor(epoch + 1)
                 extra["waited"] = torch.tensor(0)
-                extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in model.state_dict().items()})
+                extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in scored_net.state_dict().items()})
         return found | (finish(run, model, validation, found) if pictured else {})
 
     def over() -> bool:
@@ -387,7 +389,7 @@ def fit_model(
         with enough_memory(device, "the model's sizes"):
             calibrate(model, training)
         return {"epoch": s.epochs}
-    model.load_state_dict({k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")})
+    scored_net.load_state_dict({k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")})
     epoch, best = int(extra["epoch"]), float(extra["best"])
     found = f"{score.name.replace('_', '-').upper()} of {score.count:,} samples {best:.4g}"
     progress.say(f"model: best {found}, against as many validation images, after epoch {epoch}")
