@@ -21,6 +21,7 @@ EVALUATIONS = 99  # of a flow, the most that can be asked for
 LARGEST = 10**12  # a finite stand-in for any number that may be large
 BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all others are counts of at least 1
     "prior.dropout": (0, 0.99),
+    "prior.shifts": (0, 8),
     "posterior.layers": (3, 100),  # the first three have stride 2
     "decoder.evaluations": (1, EVALUATIONS),
     "decoder.freedom": (0, 1),
@@ -189,6 +190,8 @@ class PriorConfig:
     """Never draw in the same place twice."""
     parts: bool = False
     """The newest part enters by its number and its pixels too, beside the canvas."""
+    shifts: int = 0
+    """Learn from images moved by up to so many pixels too, and be told by how much: few images teach more so."""
     orders: bool = False
     """Learn from parses in other orders too, some steps before all others: whatever is kept of a drawing is then a
     beginning, and completions need no particles."""

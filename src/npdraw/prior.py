@@ -8,6 +8,8 @@ Choices, where paper and released code are silent or differ (docs/architecture.m
 - Three MLP heads with one hidden layer, independent given the past.
 - `parts` (ours): the newest part enters by its number and its pixels too. A canvas behind a shallow CNN tells little of
   which of many like parts it was.
+- `shifts` (ours): the parses of images moved by a few pixels are learned too, and the start token says by how much. It
+  says so of no sample, which are as images are, not moved.
 - Positions tell the number of the step that is drawn next, and in a parse this is its place. A prior that learned with
   `orders` (ours) also draws steps in another order than that of their numbers, so whatever is kept can come first.
 - Prior, posterior and parser make canvases with the same functions of canvas.py, on the padded grid.
@@ -184,6 +186,7 @@ class Prior(nn.Module):
         mask: str = "step",
         no_repeat: bool = False,
         parts: bool = False,
+        shifts: int = 0,
         orders: bool = False,
     ):
         super().__init__()
@@ -191,6 +194,7 @@ class Prior(nn.Module):
         self.steps = self.places = grid.cells
         self.stem = Stem(bank, grid, width, stem_channels, cells=stem == "cells")
         self.start = nn.Parameter(torch.zeros(width))
+        self.moved = nn.Parameter(torch.zeros((2 * shifts + 1) ** 2 - 1, width)) if shifts else None
         self.number = nn.Embedding(len(bank), width) if parts else None
         self.pixels = nn.Linear(bank.parts[0].numel(), width) if parts else None
         self.register_buffer("positions", sinusoids(self.steps, width), persistent=False)
@@ -213,13 +217,20 @@ class Prior(nn.Module):
         return self.number.weight + self.pixels(self.bank.parts.flatten(1))
 
     def forward(
-        self, cells: Tensor, masks: Tensor, parts: tuple[Tensor, Tensor], order: Tensor | None = None
+        self,
+        cells: Tensor,
+        masks: Tensor,
+        parts: tuple[Tensor, Tensor],
+        order: Tensor | None = None,
+        move: Tensor | None = None,
     ) -> Choices:
         """Logits of steps 0 .. S, given canvases (B,S,L,D), place masks (B,S,L) and parts after steps 0 .. S-1; or of
         those whose numbers are order (B,S+1), each after the ones before it. Parts are what, (B,S) int64 or weights
-        (B,S,M), and whether, (B,S)."""
+        (B,S,M), and whether, (B,S). By which of its moves each image was moved, move (B,) says; 0: it was not."""
         b, s = cells.shape[:2]
         x = self.start.expand(b, 1, -1)
+        if move is not None and self.moved is not None:
+            x = x + F.embedding(move, F.pad(self.moved, (0, 0, 1, 0)))[:, None]
         if s:
             seen = masks if self.mask == "step" else masks.cummax(1).values
             newest = self.stem(cells.flatten(0, 1), seen.flatten(0, 1), self.stem.fold()).reshape(b, s, -1)
@@ -237,19 +248,19 @@ class Prior(nn.Module):
         drawn = F.pad(masks.detach() > 0.5, (0, 0, 0, 1))
         return used_places(drawn)
 
-    def choices(self, drawing: Drawing, order: Tensor | None = None) -> Choices:
+    def choices(self, drawing: Drawing, order: Tensor | None = None, move: Tensor | None = None) -> Choices:
         """Logits of every step of a drawing given the steps before it; indices are not checked. Of steps that come in
-        an order of their own the numbers (B,T) are given."""
+        an order of their own the numbers (B,T) are given, of moved images the move (B,)."""
         before = drawing.first(drawing.steps - 1)
         parts = self.bank.parts
         masks = place_masks(before, self.places).to(parts.dtype)
-        return self(cell_canvases(before, parts, self.places), masks, (before.what, before.whether), order)
+        return self(cell_canvases(before, parts, self.places), masks, (before.what, before.whether), order, move)
 
-    def terms(self, drawing: Drawing, order: Tensor | None = None) -> Terms:
+    def terms(self, drawing: Drawing, order: Tensor | None = None, move: Tensor | None = None) -> Terms:
         """Log-probability of each variable of each step, (B,T); -inf for a place used twice under `no_repeat`. With the
         order (B,T) in which steps come, the terms come in it too."""
         drawing = drawing if order is None else drawing.ordered(order)
-        terms = self.choices(drawing, order).log_prob(drawing)
+        terms = self.choices(drawing, order, move).log_prob(drawing)
         if self.no_repeat:
             masks = place_masks(drawing, self.places)
             terms = terms._replace(where=terms.where.masked_fill((masks & used_places(masks)).any(-1), -math.inf))

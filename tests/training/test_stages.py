@@ -545,8 +545,8 @@ def test_stage_one_ends_when_its_patience_does(tmp_path: Path, monkeypatch: pyte
     losses = iter([5.0, 4.0, 3.0, 3.5, 4.5, 0.0, 0.0])
     original = Prior.terms
 
-    def terms(self: Prior, drawing: Drawing) -> Terms:
-        found = original(self, drawing)
+    def terms(self: Prior, drawing: Drawing, *more: None) -> Terms:
+        found = original(self, drawing, *more)
         if torch.is_grad_enabled():
             return found
         worse = torch.full_like(found.what, -next(losses))

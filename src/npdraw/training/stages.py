@@ -45,6 +45,7 @@ from npdraw.processes import this_process
 from npdraw.progress import Progress
 from npdraw.training.corrupting import Corrupted
 from npdraw.training.loop import Stage, enough_memory, fit, order
+from npdraw.training.moving import Moved, moves_of, some_moves
 from npdraw.training.ordering import some_orders
 from npdraw.training.provenance import made_by
 from npdraw.training.run import Run
@@ -73,9 +74,11 @@ class PriorObjective(nn.Module):
         super().__init__()
         self.prior, self.precision = prior, precision
 
-    def forward(self, what: Tensor, where: Tensor, whether: Tensor, *order: Tensor) -> PriorLoss:
+    def forward(
+        self, what: Tensor, where: Tensor, whether: Tensor, order: Tensor | None = None, move: Tensor | None = None
+    ) -> PriorLoss:
         with autocast(what.device, self.precision):
-            terms = self.prior.terms(Drawing(what, where, whether), *order)
+            terms = self.prior.terms(Drawing(what, where, whether), order, move)
         parts = [-x.sum(1).mean() for x in terms]
         return PriorLoss(parts[0] + parts[1] + parts[2], *parts)
 
@@ -113,6 +116,11 @@ class Images(NamedTuple):
     @property
     def mirrored(self) -> bool:
         return len(self.parses) > len(self.pixels)
+
+    @property
+    def sides(self) -> tuple[Stack, ...]:
+        """The images and, where these are learned from too, their mirror images."""
+        return (self.pixels, Mirrored(self.pixels)) if self.mirrored else (self.pixels,)
 
     def any_side(self, index: Tensor) -> Tensor:
         """Of images index (B,) on the device these or, by chance, their mirror images: those have N more."""
@@ -293,6 +301,10 @@ def fit_prior(
     """Stage one; leaves the prior with the weights of its best validation epoch."""
     s = run.config.prior_stage
     objective, extra = PriorObjective(model.prior, run.config.precision), dict[str, Tensor]()
+    moves, parses = moves_of(run.config.prior.shifts), training.parses
+    if len(moves) > 1:  # of each move, in their order, the parses of all images, so moved
+        sides = training.sides
+        parses = Drawing.cat([parse(Moved(x, *move), model.bank.parts, model.grid) for move in moves for x in sides])
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
         objective.eval()
@@ -305,9 +317,13 @@ def fit_prior(
             extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in objective.state_dict().items()})
         return {"epoch": epoch + 1, "validation": float(loss)}
 
-    def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Tensor]:
-        parses = training.parses[training.any_side(index.to(fabric.device))].tensors()
-        return (*parses, some_orders(len(index), model.grid, fabric.device)) if model.prior.orders else parses
+    def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
+        index, move = training.any_side(index.to(fabric.device)), None
+        if len(moves) > 1:
+            move = some_moves(len(index), len(moves), fabric.device)
+            index = index + len(training.parses) * move
+        order = some_orders(len(index), model.grid, fabric.device) if model.prior.orders else None
+        return *parses[index].tensors(), order, move
 
     def over() -> bool:
         return bool(s.patience and "waited" in extra and extra["waited"] >= s.patience)
