@@ -64,6 +64,14 @@ def test_small_and_large_sets(count: int) -> None:
     assert config.model_stage.epochs == min(1000, round(MODEL_IMAGES / left))
 
 
+def test_few_images_are_learned_from_moved_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    data = ImageSet("x", pictures(40, 1, 12, 12))
+    monkeypatch.setattr("npdraw.derive.FEW", 38)  # two of the 40 are for validation
+    assert derive(data, Reading(), Split()).prior.shifts == 1
+    monkeypatch.setattr("npdraw.derive.FEW", 37)
+    assert derive(data, Reading(), Split()).prior.shifts == 0
+
+
 def test_tiny_sets_get_few_parts_and_a_bank_can_be_built_of_half_of_them() -> None:
     images = pictures(2, 1, 8, 8, levels=2)
     config = derive(ImageSet("x", images), Reading(), Split())

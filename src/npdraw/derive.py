@@ -37,6 +37,7 @@ STEPS = 64  # of a drawing, at most
 PATCHES = 5000  # candidates for parts
 LOOKED_AT = 2000  # images that are looked at to count different patches
 PRIOR_IMAGES, MODEL_IMAGES = 200_000, 60_000  # that the two stages see, epochs times images
+FEW = 10_000  # images that a prior sees moved too (docs/plus.md); of more, parsing them all takes long
 SLOWER, OFTEN = 5, 20  # from a model on: times slower than it learned, and epochs of stage two (docs/training.md)
 
 
@@ -57,7 +58,7 @@ def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
         reading=reading,
         split=split,
         bank=BankConfig(grid.part_size, _parts(seen, grid, 200 if colour else 50 if ink else 100), PATCHES),
-        prior=PriorConfig(width=96, depth=4, heads=4, head_dim=24, mlp=192, stem="cells"),
+        prior=PriorConfig(width=96, depth=4, heads=4, head_dim=24, mlp=192, stem="cells", shifts=int(len(seen) <= FEW)),
         posterior=PosteriorConfig(layers=5 if colour else 4, width=64),
         decoder=DecoderConfig(
             width=32,  # with five components, a fifth of the cost of twice the width and ten: minutes on a CPU
