@@ -136,6 +136,7 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("npdraw.prior.fixed_batch", lambda device: 2)
     monkeypatch.setattr("npdraw.model.fixed_batch", lambda device: 2)
     monkeypatch.setattr(stages, "SHOWN", 2)
+    monkeypatch.setattr("npdraw.training.moving.STAYS", 0.0)  # of four images none may be moved otherwise
     images = tiny.strokes(5, side, channels)
     model = stages.train(few, ImageSet(name, images), tmp_path / "run", quiet=True)
 
