@@ -59,7 +59,7 @@ def check_apart(out: Path, source: str) -> None:
 
 def parse_seeds(text: str) -> list[int]:
     """Seeds by name: `5`, `0-63`, `1,4,9-12`."""
-    wrong = InputError(f"--seeds {text} is not understood; write 5, 0-63 or 1,4,9-12")
+    wrong = InputError(f"--seeds {text} is not understood; write 5, 0-63 or 1,4,9-12, each of at most 18 digits")
     spans = []
     for item in text.split(","):
         ends = item.strip().split("-")
