@@ -144,6 +144,25 @@ class Mirrored:
         return self.images[which].flip(-1)
 
 
+class Moved:
+    """Images at rest, moved down and to the right when they are asked for; what is uncovered repeats the edge."""
+
+    ndim = 4
+
+    def __init__(self, images: Stack, down: int, right: int):
+        self.images, self.shape = images, images.shape
+        height, width = images.shape[-2:]
+        self.rows = (torch.arange(height) - down).clamp(0, height - 1)
+        self.columns = (torch.arange(width) - right).clamp(0, width - 1)
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, which: Any) -> Tensor:
+        x = self.images[which]
+        return x[..., self.rows.to(x.device)[:, None], self.columns.to(x.device)]
+
+
 def place_masks(drawing: Drawing, places: int) -> Tensor:
     """The place of each step, empty where it was skipped: (B,T,L) bool."""
     return (drawing.where[..., None] == torch.arange(places, device=drawing.device)) & drawing.whether[..., None]

@@ -102,12 +102,13 @@ class Drawing:
                 )
         return self
 
-    def to_json(self) -> str:
+    def to_json(self, **beside: Any) -> str:
+        """As text; what stands beside the drawings, who reads them need not care."""
         rows = [
             {"what": a, "where": b, "whether": [int(x) for x in c]}
             for a, b, c in zip(*(x.tolist() for x in self.tensors()), strict=True)
         ]
-        return json.dumps({"format": FORMAT, "version": VERSION, "steps": self.steps, "drawings": rows})
+        return json.dumps({"format": FORMAT, "version": VERSION, "steps": self.steps, "drawings": rows, **beside})
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -123,8 +123,7 @@ def load_bank(path: str | Path) -> PartBank:
 
 def save_drawing(drawing: Drawing, path: str | Path, bank: PartBank | None = None) -> None:
     """Drawings as JSON; with a bank it says of which parts they are."""
-    parts = {} if bank is None else {"bank": bank.digest}
-    write_text(path, json.dumps({**json.loads(drawing.to_json()), **parts}) + "\n")
+    write_text(path, drawing.to_json(**({} if bank is None else {"bank": bank.digest})) + "\n")
 
 
 def load_drawing(path: str | Path, bank: PartBank | None = None) -> Drawing:

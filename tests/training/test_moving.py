@@ -6,12 +6,13 @@ import pytest
 import torch
 from torch import Tensor
 
+from npdraw.canvas import Moved
 from npdraw.config import Split
 from npdraw.data import choose
 from npdraw.drawing import Drawing
 from npdraw.parsing import parse
 from npdraw.training import stages
-from npdraw.training.moving import Moved, moves_of, some_moves
+from npdraw.training.moving import moves_of, some_moves
 from training import tiny
 
 

@@ -11,7 +11,6 @@ it sampling or completing, and at every evaluation of a flow.
 
 import base64
 import io
-import json
 import tempfile
 import warnings
 from collections.abc import Sequence
@@ -191,10 +190,8 @@ class Service:
         own = None if self.model.likely else self.model.config.decoder.freedom
         freedom = asked.freedom if own is not None and asked.freedom is not None else own
         if asked.format == "json":
-            # beside the drawing: who reads it need not care
             origin = {"model": self.name, "weights": self.weights, "bank": self.model.bank.digest}
-            made = {"seed": asked.seed, "freedom": freedom}
-            return (json.dumps({**json.loads(drawing.to_json()), **origin, **made}) + "\n").encode()
+            return (drawing.to_json(**origin, seed=asked.seed, freedom=freedom) + "\n").encode()
         if asked.format == "png":
             inscribed = show.inscribed(drawing, self.name, self.weights, asked.seed, freedom)
             buffer = io.BytesIO()

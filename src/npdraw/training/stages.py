@@ -28,7 +28,7 @@ from torch import Tensor, nn
 
 from npdraw import show, store
 from npdraw.bank import PartBank
-from npdraw.canvas import Grid, Mirrored, Shrunk, Stack, to_unit
+from npdraw.canvas import Grid, Mirrored, Moved, Shrunk, Stack, to_unit
 from npdraw.config import Config, fixed
 from npdraw.data import ImageSet, Subset, binarise, choose
 from npdraw.data.images import describe
@@ -45,7 +45,7 @@ from npdraw.processes import this_process
 from npdraw.progress import Progress
 from npdraw.training.corrupting import Corrupted
 from npdraw.training.loop import Stage, enough_memory, fit, order
-from npdraw.training.moving import Moved, moves_of, some_moves
+from npdraw.training.moving import moves_of, some_moves
 from npdraw.training.ordering import some_orders
 from npdraw.training.provenance import made_by
 from npdraw.training.run import Run
@@ -116,11 +116,6 @@ class Images(NamedTuple):
     @property
     def mirrored(self) -> bool:
         return len(self.parses) > len(self.pixels)
-
-    @property
-    def sides(self) -> tuple[Stack, ...]:
-        """The images and, where these are learned from too, their mirror images."""
-        return (self.pixels, Mirrored(self.pixels)) if self.mirrored else (self.pixels,)
 
     def any_side(self, index: Tensor) -> Tensor:
         """Of images index (B,) on the device these or, by chance, their mirror images: those have N more."""
@@ -286,13 +281,19 @@ def _resident(images: Subset, model: NPDraw, seed: int, mirrored: bool = False) 
     An image's ink is a function of the seed and of its number in the set.
     """
     device = model.device
-    sides = (images, Mirrored(images)) if mirrored else (images,)
-    parses = Drawing.cat([parse(side, model.bank.parts, model.grid) for side in sides])
+    parses = _parses(images, model, mirrored)
     moves = device.type != "cpu" and (
         device.type != "cuda" or images.shape.numel() < torch.cuda.mem_get_info(device)[0] // 2
     )
     seeds = images.index + (seed % 2**30 << 32)
     return Images(images.to(device) if moves else images, seeds.to(device), parses)
+
+
+def _parses(images: Stack, model: NPDraw, mirrored: bool, move: tuple[int, int] = (0, 0)) -> Drawing:
+    """Of images and, where asked for, of their mirror images after them, all moved alike."""
+    sides: list[Stack] = [images, Mirrored(images)] if mirrored else [images]
+    sides = [Moved(side, *move) for side in sides] if any(move) else sides
+    return Drawing.cat([parse(side, model.bank.parts, model.grid) for side in sides])
 
 
 def fit_prior(
@@ -302,9 +303,9 @@ def fit_prior(
     s = run.config.prior_stage
     objective, extra = PriorObjective(model.prior, run.config.precision), dict[str, Tensor]()
     moves, parses = moves_of(run.config.prior.shifts), training.parses
-    if len(moves) > 1:  # of each move, in their order, the parses of all images, so moved
-        sides = training.sides
-        parses = Drawing.cat([parse(Moved(x, *move), model.bank.parts, model.grid) for move in moves for x in sides])
+    if len(moves) > 1:  # then of each move, in their order, those of all images, so moved
+        moved = (_parses(training.pixels, model, training.mirrored, move) for move in moves[1:])
+        parses = Drawing.cat([parses, *moved])
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
         objective.eval()
