@@ -6,6 +6,7 @@ import torch
 from npdraw import graphs
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid
+from npdraw.flow import Flow
 from npdraw.prior import Prior, fixed_batch
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -52,3 +53,20 @@ def test_settings_that_take_turns_are_both_kept() -> None:
     for _ in range(3):
         again = [prior.sample(4, seed=1, temperature=heat) for heat in (0.0, 0.5)]
     assert again == drawn[1:] and all(r.graph is not None for r in recordings.values())
+
+
+@needs_cuda
+def test_a_recorded_flow_makes_what_its_steps_make() -> None:
+    torch.manual_seed(0)
+    flow = Flow(3, (16, 16), width=32, blocks=1).eval().requires_grad_(False).to("cuda")
+    torch.nn.init.normal_(flow.last.weight, std=0.1)
+    given = torch.rand(3, 8, 7, 16, 16, device="cuda")  # noise, canvas and drawn cells of three batches
+
+    def work(x: torch.Tensor) -> tuple[torch.Tensor]:
+        with torch.autocast("cuda", torch.bfloat16):
+            return (flow.generate(x[:, :3], x[:, 3:], 5, 0.5),)
+
+    made = [graphs.replay(flow, "these", work, x)[0] for x in given]  # step by step, recorded, replayed
+    with torch.no_grad():
+        assert all(torch.equal(x, work(y)[0]) for x, y in zip(made, given, strict=True))
+    assert not torch.equal(made[0], made[1])

@@ -136,7 +136,9 @@ class Flow(nn.Module):
 
     def generate(self, noise: Tensor, condition: Tensor, evaluations: int, freedom: float) -> Tensor:
         """Follow the velocity from noise (B,C,H,W): images in [0, 1], (B,C,H,W)"""
-        points, levels = times(evaluations), noise.new_tensor([WRONG * freedom, 0.0]).expand(len(noise), 2)
+        points, b = times(evaluations), len(noise)
+        # filled on the device: a CUDA graph records no copy from the host
+        levels = torch.stack([noise.new_full((b,), WRONG * freedom), noise.new_zeros(b)], dim=1)
         x = image = before = (1 - points[0]) * noise
         length = 0.0  # of the step before, in the logarithm of the noise level; none
         for here, there in pairwise(points):
