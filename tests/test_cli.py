@@ -76,6 +76,13 @@ def test_help_of_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixt
     assert "Example" in shown.out and f"npdraw {verb}" in shown.out.split("Example")[1] and not shown.err
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_no_verb_speaks_of_none(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What may be left away is told in words: neither {None}|INT nor (default: None)."""
+    assert main([verb, "--help"]) == 0
+    assert "None" not in capsys.readouterr().out
+
+
 def test_examples_in_help_are_understood() -> None:
     """Every option that an example uses exists."""
     from npdraw.cli import SHORT, _options
@@ -439,6 +446,10 @@ WRONG = {
     "words for a whole number": (
         "sample {home}/run --out {out} --top-k many",
         "must be a whole number, not many",
+    ),
+    "None for a whole number": (
+        "sample {home}/run --out {out} --top-k None",
+        "must be a whole number, not None",
     ),
     "a share of a layer": (
         "train digits --out {out} --prior.depth 2.5",

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from npdraw.errors import InputError
-from npdraw.options import Decoding, Device, HowDecoded, Model, say, say_written
+from npdraw.options import Decoding, Device, HowDecoded, Maybe, Model, say, say_written
 from npdraw.words import many
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class Complete:
     """One drawing as JSON, or a picture."""
     out: Path
     """Folder for completions.png (what is kept, then canvas and image of each completion) and drawings.json."""
-    keep: str | None = None
+    keep: Maybe[str] = None
     """Places that are kept, numbered in raster order from 0: 5, or 0-11, or 0-11,20."""
-    region: str | None = None
+    region: Maybe[str] = None
     """Instead of --keep: x0,y0,x1,y1 in pixels of the model's images; cells whose centre lies inside are kept."""
     count: int = 8
     """How many different completions."""

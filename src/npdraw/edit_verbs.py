@@ -29,8 +29,7 @@ class Edit:
     b: Annotated[Positional[str], arg(metavar="B")]
     """The picture that the region is taken from."""
     region: str
-    """x0,y0,x1,y1 in pixels of the model's images, from 0,0 at the top left to before x1,y1; cells whose centre lies
-    inside."""
+    """x0,y0,x1,y1 in pixels of the model's images, 0,0 at the top left, to before x1,y1: cells centred inside."""
     out: Path
     """Folder for edit.png (images, canvases, the composed canvas and the image of it), drawing.json and image.png."""
     by: Literal["parse", "posterior"] = "parse"
