@@ -74,9 +74,9 @@ class Service:
         )
 
     def _flow(self) -> bodies.FlowSettings:
-        c = self.model.config.decoder
+        c, free = self.model.config.decoder, self.model.config.model_stage.corrupted > 0
         preview = min(c.evaluations, bodies.PREVIEW)
-        return bodies.FlowSettings(evaluations=c.evaluations, preview=preview, freedom=c.freedom)
+        return bodies.FlowSettings(evaluations=c.evaluations, preview=preview, freedom=c.freedom, free=free)
 
     def is_quick(self, evaluations: int | None) -> bool:
         """Whether a picture by so many evaluations (None: the model's own) is made while a person waits."""
