@@ -121,9 +121,9 @@ def load_bank(path: str | Path) -> PartBank:
     return PartBank(tensors["parts"])
 
 
-def save_drawing(drawing: Drawing, path: str | Path, bank: PartBank | None = None) -> None:
-    """Drawings as JSON; with a bank it says of which parts they are."""
-    write_text(path, drawing.to_json(**({} if bank is None else {"bank": bank.digest})) + "\n")
+def save_drawing(drawing: Drawing, path: str | Path, bank: PartBank | None = None, **beside: Any) -> None:
+    """Drawings as JSON; with a bank it says of which parts they are, and what else stands beside them."""
+    write_text(path, drawing.to_json(**({} if bank is None else {"bank": bank.digest}), **beside) + "\n")
 
 
 def load_drawing(path: str | Path, bank: PartBank | None = None) -> Drawing:

@@ -750,6 +750,14 @@ def test_noise_and_freedom_go_with_the_drawing(flowing: Callable[..., Flowing], 
     assert {wish["seed"] for wish in played} == {noise["seed"]}
 
 
+def test_drawings_of_sample_open_with_the_noise_of_their_seed(flowing: Callable[..., Flowing], tmp_path: Path) -> None:
+    studio, path = flowing(), tmp_path / "drawings.json"
+    for part, (seeds, noise) in enumerate((([7, 8], 7), ([], 0), (["x"], 0), (7, 0), (None, 0))):
+        path.write_text(drawing_of([part, *CELLS[1:]]).to_json(seeds=seeds))
+        wishes, _ = studio.after(lambda: studio.page.set_input_files("#file", path))
+        assert {wish["seed"] for wish in wishes if wish["verb"] == "decode"} == {noise}, seeds
+
+
 def test_a_flow_without_freedom_has_no_slider_for_it(browser: Any, tmp_path: Path) -> None:
     """Nor does a link or a file set what nobody could set back."""
     model = small(flow=True, free=False)
