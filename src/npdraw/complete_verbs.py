@@ -68,7 +68,7 @@ class Complete:
             raise InputError(f"--count must be from 1 to {MOST:,}, not {self.count}")
         box = None if self.region is None else editing.parse_box(self.region)
         device = inputs.prepare(self.device, self.out)
-        sheet, written = files = [self.out / name for name in ("completions.png", "drawings.json")]
+        files = [self.out / name for name in ("completions.png", "drawings.json")]
         path = Path(self.what).expanduser()
         if path.exists() and any(file.exists() and file.samefile(path) for file in files):
             raise InputError(f"{self.what} would be written over; choose another --out")
@@ -86,8 +86,9 @@ class Complete:
         fixed[places] = True
         found = complete(model.prior, kept, fixed, self.count, self.seed, self.particles, self.temperature)
         images = torch.cat([image, model.decode(found.drawings, [noise] * len(found.drawings), **settings)])
-        show.save_picture(_picture(model, kept, fixed, images, found.drawings, found.log_prob), sheet)
-        store.save_drawing(found.drawings, written, model.bank)
+        with store.replacing_all(files) as (sheet, written):
+            show.save_picture(_picture(model, kept, fixed, images, found.drawings, found.log_prob), sheet)
+            store.save_drawing(found.drawings, written, model.bank)
         how = f"{many(len(places), 'place')} of {grid.cells} kept, log p(kept) "
         if model.prior.orders or comes_first(fixed):
             say(f"{how}{found.log_fixed:.2f}")
