@@ -208,19 +208,20 @@ def test_sample_says_what_it_did(run: str, tmp_path: Path, capsys: pytest.Captur
         assert film.n_frames > 3  # type: ignore[attr-defined]
 
 
-def test_drawings_say_their_seeds_and_temperature(run: str, tmp_path: Path) -> None:
+def test_drawings_say_what_they_were_drawn_with(run: str, tmp_path: Path) -> None:
     said = json.loads((sample(run, tmp_path, "--seeds", "7-8,3", "--json") / "drawings.json").read_text())
     model = store.load_model(run)
     assert (said["seeds"], said["temperature"]) == ([7, 8, 3], model.config.temperature)
     read = store.load_drawing(tmp_path / "drawings.json", model.bank)
     assert read == model.prior.sample(seed=said["seeds"], temperature=said["temperature"])
-    sample(run, tmp_path, "--seeds", "7", "--temperature", "0.5", "--json")
-    assert json.loads((tmp_path / "drawings.json").read_text())["temperature"] == 0.5
+    sample(run, tmp_path, "--seeds", "7", "--temperature", "0.5", "--top-k", "3", "--json")
+    said = json.loads((tmp_path / "drawings.json").read_text())
+    assert (said["temperature"], said["top_k"], said["top_p"]) == (0.5, 3, None)
 
 
 def test_equal_samples_are_told(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """At temperature 0 a seed has no say, unless there is but one or each goes on from a drawing of its own."""
-    told = "at temperature 0 all seeds have the same drawing, the likeliest\n"
+    told = "at temperature 0 all seeds have the same drawing, of the likeliest choices\n"
     drawn = store.load_drawing(sample(run, tmp_path, "--temperature", "0", "--json") / "drawings.json")
     assert told in capsys.readouterr().out and drawn == drawn[[0] * 64]
     for words in (["--seeds", "3"], ["--seeds", "0-63", "--prefix", str(tmp_path / "drawings.json")]):

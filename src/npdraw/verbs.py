@@ -172,7 +172,7 @@ class Sample:
     npz: Flag = False
     """Write samples.npz: uint8 `images` (N, H, W) or (N, H, W, 3), and `seeds`."""
     json: Flag = False
-    """Write drawings.json, which says its seeds and temperature too."""
+    """Write drawings.json, which says seeds, temperature, top-k and top-p too."""
     animate: Flag = False
     """Write animation.gif and animation.mp4: every step, the newest part outlined."""
     decoding: HowDecoded = field(default_factory=Decoding)
@@ -198,7 +198,7 @@ class Sample:
         title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings}.items() if v is not None)
         if heat == 0 and len(seeds) > 1 and (prefix is None or len(prefix) == 1):
             noise = "" if model.likely else ", in pictures of different noise"
-            title += f"\nat temperature 0 all seeds have the same drawing, the likeliest{noise}"
+            title += f"\nat temperature 0 all seeds have the same drawing, of the likeliest choices{noise}"
         options: dict[str, Any] = {"temperature": heat, "top_k": self.top_k, "top_p": self.top_p}
         model.prior.sample(0, **options)  # wrong options are refused before anything is made
         if self.dry_run:
@@ -224,7 +224,7 @@ class Sample:
                 np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
             written.append(self.out / "samples.npz")
         if self.json:
-            store.save_drawing(drawing, self.out / "drawings.json", model.bank, seeds=seeds, temperature=heat)
+            store.save_drawing(drawing, self.out / "drawings.json", model.bank, seeds=seeds, **options)
             written.append(self.out / "drawings.json")
         if self.animate:
             written += _animation(model, drawing[:IN_ANIMATION], shown[:IN_ANIMATION], self.out / "animation")
