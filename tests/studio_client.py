@@ -28,7 +28,14 @@ CELLS = [-1, 2, 0, -1, 5, -1, 1, -1, 3]
 
 
 def small(
-    height: int = 9, width: int = 12, k: int = 4, m: int = 6, c: int = 1, flow: bool = False, **data: Any
+    height: int = 9,
+    width: int = 12,
+    k: int = 4,
+    m: int = 6,
+    c: int = 1,
+    flow: bool = False,
+    free: bool = True,
+    **data: Any,
 ) -> NPDraw:
     """A model with random weights: 3 x 3 cells of 4 pixels, one row above and two below the canvas."""
     plain = {"likelihood": "bernoulli" if c == 1 else "mixture"}
@@ -39,7 +46,7 @@ def small(
         "prior": {"width": 8, "depth": 1, "heads": 2, "head_dim": 4, "mlp": 12, "stem_channels": 4},
         "posterior": {"width": 8},
         "decoder": {"width": 8, **(flowing if flow else plain)},
-        "model_stage": {"parsed_start": 1.0, "parsed_end": 1.0} if flow else {},
+        "model_stage": {"parsed_start": 1.0, "parsed_end": 1.0, "corrupted": 0.5 * free} if flow else {},
     }
     torch.manual_seed(0)
     model = NPDraw(from_dict(Config, sections), PartBank(torch.rand(m, c, k, k) * 0.9 + 0.1))

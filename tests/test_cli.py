@@ -76,6 +76,13 @@ def test_help_of_every_verb_has_an_example(verb: str, capsys: pytest.CaptureFixt
     assert "Example" in shown.out and f"npdraw {verb}" in shown.out.split("Example")[1] and not shown.err
 
 
+@pytest.mark.parametrize("verb", VERBS)
+def test_help_of_no_verb_speaks_of_none(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    """What may be left away is told in words: neither {None}|INT nor (default: None)."""
+    assert main([verb, "--help"]) == 0
+    assert "None" not in capsys.readouterr().out
+
+
 def test_examples_in_help_are_understood() -> None:
     """Every option that an example uses exists."""
     from npdraw.cli import SHORT, _options
@@ -199,6 +206,29 @@ def test_sample_says_what_it_did(run: str, tmp_path: Path, capsys: pytest.Captur
     assert files(tmp_path) == {"grid.png", "animation.gif", "animation.mp4"}
     with Image.open(tmp_path / "animation.gif") as film:
         assert film.n_frames > 3  # type: ignore[attr-defined]
+
+
+def test_drawings_say_what_they_were_drawn_with(run: str, tmp_path: Path) -> None:
+    said = json.loads((sample(run, tmp_path, "--seeds", "7-8,3", "--json") / "drawings.json").read_text())
+    model = store.load_model(run)
+    assert (said["seeds"], said["temperature"]) == ([7, 8, 3], model.config.temperature)
+    read = store.load_drawing(tmp_path / "drawings.json", model.bank)
+    assert read == model.prior.sample(seed=said["seeds"], temperature=said["temperature"])
+    sample(run, tmp_path, "--seeds", "7", "--temperature", "0.5", "--top-k", "3", "--json")
+    said = json.loads((tmp_path / "drawings.json").read_text())
+    assert (said["temperature"], said["top_k"], said["top_p"]) == (0.5, 3, None)
+
+
+def test_equal_samples_are_told(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """At temperature 0 a seed has no say, unless there is but one or each goes on from a drawing of its own."""
+    told = "at temperature 0 all seeds have the same drawing, of the likeliest choices\n"
+    drawn = store.load_drawing(sample(run, tmp_path, "--temperature", "0", "--json") / "drawings.json")
+    assert told in capsys.readouterr().out and drawn == drawn[[0] * 64]
+    for words in (["--seeds", "3"], ["--seeds", "0-63", "--prefix", str(tmp_path / "drawings.json")]):
+        sample(run, tmp_path / "other", "--temperature", "0", *words)
+        assert "same drawing" not in capsys.readouterr().out
+    sample(run, tmp_path / "other", "--temperature", "0.01")
+    assert "same drawing" not in capsys.readouterr().out
 
 
 def test_prefix_is_kept(run: str, tmp_path: Path) -> None:
@@ -439,6 +469,10 @@ WRONG = {
     "words for a whole number": (
         "sample {home}/run --out {out} --top-k many",
         "must be a whole number, not many",
+    ),
+    "None for a whole number": (
+        "sample {home}/run --out {out} --top-k None",
+        "must be a whole number, not None",
     ),
     "a share of a layer": (
         "train digits --out {out} --prior.depth 2.5",

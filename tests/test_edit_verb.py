@@ -1,5 +1,7 @@
 """`npdraw edit` on small models: what is written against the independent reading, and wrong input in one sentence."""
 
+import errno
+import os
 import re
 from pathlib import Path
 from typing import Any
@@ -183,6 +185,39 @@ def test_wrong_input_is_one_sentence_and_leaves_nothing(
     assert error.startswith("npdraw: ") and error.count("\n") == 1 and hint in error, error
     assert {path: path.read_bytes() for path in home.rglob("*") if path.is_file()} == before
     assert not Path("new").exists()
+
+
+@pytest.mark.parametrize("last", range(1, 7))
+def test_all_three_files_are_written_or_none(
+    last: int, home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a disk that is full at whichever of them, an earlier edit stays as it was."""
+    assert edit("grey", "0,0,7,5", "out") == 0
+    before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
+    real, begun = store.os.fsync, list[int]()
+
+    def full(descriptor: int) -> None:
+        begun.append(descriptor)
+        if len(begun) == last:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        real(descriptor)
+
+    monkeypatch.setattr(store.os, "fsync", full)
+    assert edit("grey", "0,0,14,10", "out") == 1
+    assert "No space left" in capsys.readouterr().err and len(begun) == last
+    assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before
+    monkeypatch.undo()
+    monkeypatch.chdir(home)
+    assert edit("grey", "0,0,14,10", "out") == 0
+    assert sorted(path.name for path in Path("out").iterdir()) == WRITTEN
+    assert Path("out/edit.png").read_bytes() != before["edit.png"]  # there was something to write
+
+
+def test_a_folder_in_the_place_of_a_file_is_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("out/drawing.json").mkdir(parents=True)
+    assert edit("grey", "0,0,7,5", "out") == 2
+    assert "out/drawing.json is a folder" in capsys.readouterr().err
+    assert [path.name for path in Path("out").iterdir()] == ["drawing.json"]
 
 
 def test_the_page_runs_as_it_stands() -> None:

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
@@ -252,6 +253,37 @@ def test_images_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
     for call in (model.encode, model.elbo, model.log_likelihood, model.reconstruct, model.parse):
         with pytest.raises(InputError):
             call(images)
+
+
+@pytest.mark.parametrize("wrong", ["a.png", np.zeros((2, 1, 2, 6)), None, 3, [torch.zeros(1, 2, 6)]], ids=type)
+def test_what_is_no_tensor_and_no_drawing_is_refused_in_words(wrong: Any) -> None:
+    model, flow = tiny(), tiny(decoder={"likelihood": "flow"}, model_stage={"parsed_start": 1.0, "parsed_end": 1.0})
+    for call in (model.encode, model.reconstruct):
+        with pytest.raises(InputError, match=f"must be a torch tensor .* not {type(wrong).__name__};"):
+            call(wrong)
+    for show in (model.decode, model.render, flow.decode):
+        with pytest.raises(InputError, match=f"a Drawing is needed, .* not {type(wrong).__name__}"):
+            show(wrong)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "hint"),
+    [
+        ({"n": "3"}, "number of samples"),
+        ({"n": 2.5}, "number of samples"),
+        ({"seed": 1.5}, "a seed must be an integer"),
+        ({"seed": "one"}, "a seed must be an integer"),
+        ({"temperature": "hot"}, "temperature must be a number"),
+        ({"top_k": "3"}, "top-k must be a whole number"),
+        ({"top_k": 1.5}, "top-k must be a whole number"),
+        ({"top_p": "all"}, "top-p must be a number"),
+        ({"prefix": np.zeros((1, 3))}, "a Drawing is needed"),
+    ],
+    ids=str,
+)
+def test_sample_refuses_other_types_in_words(wrong: dict[str, Any], hint: str) -> None:
+    with pytest.raises(InputError, match=hint):
+        tiny().sample(**wrong)
 
 
 def test_regulariser_refuses_images_and_parses_that_do_not_fit() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from npdraw.errors import InputError
-from npdraw.options import Decoding, Device, HowDecoded, Model, say, say_written
+from npdraw.options import Decoding, Device, HowDecoded, Maybe, Model, say, say_written
 from npdraw.words import many
 
 if TYPE_CHECKING:
@@ -41,9 +41,9 @@ class Complete:
     """One drawing as JSON, or a picture."""
     out: Path
     """Folder for completions.png (what is kept, then canvas and image of each completion) and drawings.json."""
-    keep: str | None = None
+    keep: Maybe[str] = None
     """Places that are kept, numbered in raster order from 0: 5, or 0-11, or 0-11,20."""
-    region: str | None = None
+    region: Maybe[str] = None
     """Instead of --keep: x0,y0,x1,y1 in pixels of the model's images; cells whose centre lies inside are kept."""
     count: int = 8
     """How many different completions."""
@@ -68,7 +68,7 @@ class Complete:
             raise InputError(f"--count must be from 1 to {MOST:,}, not {self.count}")
         box = None if self.region is None else editing.parse_box(self.region)
         device = inputs.prepare(self.device, self.out)
-        sheet, written = files = [self.out / name for name in ("completions.png", "drawings.json")]
+        files = [self.out / name for name in ("completions.png", "drawings.json")]
         path = Path(self.what).expanduser()
         if path.exists() and any(file.exists() and file.samefile(path) for file in files):
             raise InputError(f"{self.what} would be written over; choose another --out")
@@ -86,8 +86,9 @@ class Complete:
         fixed[places] = True
         found = complete(model.prior, kept, fixed, self.count, self.seed, self.particles, self.temperature)
         images = torch.cat([image, model.decode(found.drawings, [noise] * len(found.drawings), **settings)])
-        show.save_picture(_picture(model, kept, fixed, images, found.drawings, found.log_prob), sheet)
-        store.save_drawing(found.drawings, written, model.bank)
+        with store.replacing_all(files) as (sheet, written):
+            show.save_picture(_picture(model, kept, fixed, images, found.drawings, found.log_prob), sheet)
+            store.save_drawing(found.drawings, written, model.bank)
         how = f"{many(len(places), 'place')} of {grid.cells} kept, log p(kept) "
         if model.prior.orders or comes_first(fixed):
             say(f"{how}{found.log_fixed:.2f}")

@@ -188,7 +188,8 @@ def base(
     file, path, presets = _config_file(target), Path(target).expanduser(), store.presets()
     if file is not None:
         config = store.read_config(file)
-        whole = config.init_digest and init in ("", config.init)
+        given = init not in ("", config.init)
+        whole = config.init_digest and (not given or store.weights_hash(init) == config.init_digest)  # or has moved
         return config if whole or not (init or config.init) else adopt(config, init or config.init)
     if not path.exists() and not target.startswith("hf:"):
         raise InputError(

@@ -148,6 +148,16 @@ class Drawing:
         return f"<div><code>{self!r}</code><table>{''.join(rows)}</table></div>"
 
 
+def expect(given: Any) -> Drawing:
+    """What was given, where it is a drawing, and not an array, a file's name or whatever else a person may have."""
+    if not isinstance(given, Drawing):
+        raise InputError(
+            "a Drawing is needed, which parse, encode and Prior.sample make and Drawing.from_json reads, not "
+            f"{type(given).__name__}"
+        )
+    return given
+
+
 def agreement(drawing: Drawing, parses: Drawing) -> float:
     """Share of steps with the same choices in two drawings, of the steps that either draws (skips agree too easily)."""
     same = torch.stack([a == b for a, b in zip(drawing.tensors(), parses.tensors(), strict=True)]).all(0)

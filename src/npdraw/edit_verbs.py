@@ -29,8 +29,7 @@ class Edit:
     b: Annotated[Positional[str], arg(metavar="B")]
     """The picture that the region is taken from."""
     region: str
-    """x0,y0,x1,y1 in pixels of the model's images, from 0,0 at the top left to before x1,y1; cells whose centre lies
-    inside."""
+    """x0,y0,x1,y1 in pixels of the model's images, 0,0 at the top left, to before x1,y1: cells centred inside."""
     out: Path
     """Folder for edit.png (images, canvases, the composed canvas and the image of it), drawing.json and image.png."""
     by: Literal["parse", "posterior"] = "parse"
@@ -49,7 +48,7 @@ class Edit:
         from npdraw.drawing import Drawing
 
         box, device = editing.parse_box(self.region), inputs.prepare(self.device, self.out)
-        sheet, written, picture = files = [self.out / name for name in ("edit.png", "drawing.json", "image.png")]
+        files = [self.out / name for name in ("edit.png", "drawing.json", "image.png")]
         for source in (self.a, self.b):
             path = Path(source).expanduser()
             if not path.is_file() or path.suffix.lower() not in SUFFIXES:
@@ -83,9 +82,10 @@ class Edit:
         around = F.max_pool2d(inside[None], 5, stride=1, padding=2)[0] > inside
         tiles[3:5, :, around] = torch.tensor(show.ACCENT, device=device)[:, None] / 255  # on canvas B and composed
         labels = ["A", "B", "canvas A", "canvas B", "composed", "decoded"]
-        show.save_picture(show.grid(tiles, len(labels), scale=1, gap=4, labels=labels), sheet)
-        store.save_drawing(composed, written, model.bank)
-        show.save_picture(Image.fromarray(show.to_uint8(shown[-1:])[0]), picture)
+        with store.replacing_all(files) as (sheet, written, picture):
+            show.save_picture(show.grid(tiles, len(labels), scale=1, gap=4, labels=labels), sheet)
+            store.save_drawing(composed, written, model.bank)
+            show.save_picture(Image.fromarray(show.to_uint8(shown[-1:])[0]), picture)
         for name, own in zip("AB", both):
             if own is not None:
                 say(f"{name} carries its drawing, which is taken as it is")

@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 
 from npdraw.config import BankConfig, Reading
 from npdraw.errors import InputError
-from npdraw.options import CHUNK, IN_PAIRS, DataDir, Device, HowRead, Source, psnr_text, say, say_written
+from npdraw.options import CHUNK, IN_PAIRS, DataDir, Device, HowRead, Maybe, Source, psnr_text, say, say_written
 from npdraw.words import many
 
 
@@ -33,7 +33,7 @@ class Bank:
     """Random patches that k-medoids chooses from."""
     seed: int = 0
     """The same seed gives the same bank."""
-    canvas: int | None = None
+    canvas: Maybe[int] = None
     """Longer side of the canvas: larger images are averaged by area first."""
     reading: HowRead = field(default_factory=Reading)
     data_dir: DataDir = None
@@ -72,9 +72,9 @@ class Parse:
     images: Source
     out: Path
     """Folder for what is written."""
-    count: int | None = None
+    count: Maybe[int] = None
     """Parse only the first so many images."""
-    canvas: int | None = None
+    canvas: Maybe[int] = None
     """For a bank: longer side of the canvas, as the bank was built with."""
     reading: HowRead = field(default_factory=Reading)
     data_dir: DataDir = None

@@ -15,7 +15,7 @@ from npdraw.config import BankConfig, Config, DataConfig, Reading
 from npdraw.data import PUBLIC, ImageSet, Subset, binarise, data_folder, is_images, is_pictures, load
 from npdraw.data.folder import SUFFIXES
 from npdraw.data.images import describe
-from npdraw.data.pictures import BROKEN, open_picture
+from npdraw.data.pictures import BROKEN, LOOKED_AT, looks_like_paper, open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
@@ -90,11 +90,21 @@ def reading_for(model: NPDraw, source: str) -> Reading:
 def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | None) -> Tensor:
     """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set, as a model wants them."""
     c = model.config
-    images, _ = read_images(source, reading_for(model, source), count, data_dir)
+    images, inverted = read_images(source, reading_for(model, source), count, data_dir)
     if images.shape[1] > c.data.channels or images.shape[2:] != model.decoder.size:
         wanted = describe(c.data.channels, *model.decoder.size)
         raise InputError(f"{source} holds images of {describe(*images.shape[1:])}, but the model is for {wanted}")
+    if inverted and light_on_dark(model, images):
+        Progress().say(f"{source}: light on dark, unlike the model's own pictures: read with light and dark exchanged")
+        images = 255 - images
     return images.expand(-1, c.data.channels, -1, -1)
+
+
+def light_on_dark(model: NPDraw, images: Tensor) -> bool:
+    """Whether images (N,C,H,W) uint8 that were inverted as the model's own were light on dark before, as training would
+    have noticed: ink on paper is all that such a model knows."""
+    c, some = model.config, images[:: -(-len(images) // LOOKED_AT)]
+    return c.data.inverted and c.reading.invert == "auto" and looks_like_paper(some.numpy())
 
 
 def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:

@@ -28,7 +28,7 @@ from npdraw.canvas import (
 from npdraw.choices import Choices, Terms, relax
 from npdraw.config import Config
 from npdraw.decoder import Decoder
-from npdraw.drawing import Drawing
+from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
 from npdraw.flow import Flow
 from npdraw.graphs import replay
@@ -116,7 +116,7 @@ class NPDraw(nn.Module):
 
     def render(self, drawing: Drawing) -> Tensor:
         """The canvas of each drawing: (B,C,h,w)"""
-        return render(drawing.to(self.device), self.bank.parts, self.grid)
+        return render(expect(drawing).to(self.device), self.bank.parts, self.grid)
 
     @property
     def likely(self) -> bool:
@@ -146,7 +146,7 @@ class NPDraw(nn.Module):
         """
         self._no_batch_statistics()
         if isinstance(self.decoder, Flow):
-            return self._flow(drawing.to(self.device), seed_list(len(drawing), seed), evaluations, freedom)
+            return self._flow(expect(drawing).to(self.device), seed_list(len(drawing), seed), evaluations, freedom)
         canvas, size = self.render(drawing), min(CHUNK, fixed_batch(self.device))
         pictures = [canvas.new_zeros(0, self.config.data.channels, *self.decoder.size)]
         for x in canvas.split(size) if len(canvas) else ():
@@ -219,6 +219,11 @@ class NPDraw(nn.Module):
     def encode(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Drawing:
         """The posterior's drawing of each image (N,C,H,W): the most likely one, or with a seed a sample of it."""
         self._no_batch_statistics()
+        if not isinstance(images, Tensor):
+            raise InputError(
+                f"images must be a torch tensor (N,C,H,W), not {type(images).__name__}; torch.from_numpy makes one of "
+                "an array"
+            )
         seeds = None if seed is None else torch.tensor(seed_list(len(images), seed), dtype=torch.int64)
         if seeds is not None and len(seeds) != len(images):
             raise InputError(f"{len(images)} images need as many seeds, not {len(seeds)}")

@@ -5,7 +5,8 @@ in wrapping int64 arithmetic. So a seed means the same picture on the CPU and on
 thousand, today and after torch changes its generators.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from typing import SupportsIndex
 
 import torch
 from torch import Tensor
@@ -30,9 +31,10 @@ def _mix(x: Tensor) -> Tensor:
 
 def seed_list(n: int, seed: int | Sequence[int]) -> list[int]:
     """The seeds of n samples: `seed, seed + 1, ...`, or the given sequence as it is, whatever n."""
-    if n < 0:
-        raise InputError(f"the number of samples must be at least 0, not {n}")
-    seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(seed)
+    if not isinstance(n, SupportsIndex) or n < 0:
+        raise InputError(f"the number of samples must be a whole number of at least 0, not {n}")
+    one_by_one = seed if isinstance(seed, Iterable) else [seed]
+    seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(one_by_one)
     if any(not isinstance(s, int) or not 0 <= s < 2**62 for s in seeds):
         raise InputError("a seed must be an integer from 0 to 2^62 - 1")
     return seeds

@@ -2,9 +2,9 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
-from tyro.conf import FlagCreatePairsOff, Positional, arg
+from tyro.conf import DisallowNone, FlagCreatePairsOff, Positional, arg
 
 from npdraw.config import EVALUATIONS, Reading
 from npdraw.errors import InputError
@@ -13,8 +13,10 @@ from npdraw.processes import this_process
 if TYPE_CHECKING:
     from npdraw.model import NPDraw
 
+T = TypeVar("T")
+Maybe = Annotated[DisallowNone[T | None], arg(help_behavior_hint="")]  # may be left away; help says STR, not {None}|STR
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], arg(help="Where to compute.")]
-Flag = FlagCreatePairsOff[bool]
+Flag = Annotated[FlagCreatePairsOff[bool], arg(help_behavior_hint="")]
 DryRun = Annotated[
     Flag, arg(help="Print the plan (parameters, steps, memory, device); train, draw and download nothing.")
 ]
@@ -24,10 +26,10 @@ Source = Annotated[
     arg(metavar="IMAGES", help="Picture, folder, .zip, .npz or set by name (its test images, where it has them)."),
 ]
 DataDir = Annotated[
-    Path | None, arg(help="Where public sets lie, or go to, and prepared images: the platform's cache by default.")
+    Maybe[Path], arg(help="Where public sets lie, or go to, and prepared images: the platform's cache by default.")
 ]
 InceptionFile = Annotated[
-    Path | None,
+    Maybe[Path],
     arg(help="The network behind FID: the public file (.pth) or folded weights (.safetensors); downloaded by default."),
 ]
 HowRead = Annotated[Reading, arg(name="")]
@@ -39,10 +41,9 @@ IN_ANIMATION, IN_PAIRS = 64, 20  # pictures shown in one file, at most
 class Decoding:
     """How a flow makes images of drawings, for every verb that decodes."""
 
-    evaluations: int | None = None
-    """Of models with a flow: how often its net runs for an image; more are better and slower. The model's own by
-    default."""
-    freedom: float | None = None
+    evaluations: Maybe[int] = None
+    """Of models with a flow: how often its net runs; more is better and slower. The model's own by default."""
+    freedom: Maybe[float] = None
     """Of models with a flow: from 0, keep to the drawing, to 1, improve on it; the model's own by default."""
 
     def of(self, model: "NPDraw") -> dict[str, Any]:

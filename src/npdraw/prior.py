@@ -23,6 +23,8 @@ is one CUDA graph (graphs.py). `Stepper` is what sampling and completing (comple
 import math
 from collections.abc import Sequence
 from functools import partial
+from numbers import Real
+from typing import SupportsIndex
 
 import torch
 import torch.nn.functional as F
@@ -31,7 +33,7 @@ from torch import Tensor, nn
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid, cell_canvases, mask_cells, place_masks, used_places
 from npdraw.choices import NEVER, Choices, Terms, unrounded
-from npdraw.drawing import Drawing
+from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
 from npdraw.graphs import replay
 from npdraw.noise import choose, seed_list, uniform, wide
@@ -289,12 +291,12 @@ class Prior(nn.Module):
         or n of them, fixes the first steps; the rest is drawn. `order`, (T,), has the numbers of the steps in the order
         in which they are drawn, those of the prefix first; the drawings have them in the order of their numbers.
         """
-        if not 0 <= temperature < math.inf:
+        if not isinstance(temperature, Real) or not 0 <= temperature < math.inf:
             raise InputError(f"temperature must be a number of at least 0, not {temperature}")
-        if top_k is not None and top_k < 1:
-            raise InputError(f"top-k must be at least 1, not {top_k}")
-        if top_p is not None and not 0 < top_p <= 1:
-            raise InputError(f"top-p must be above 0 and at most 1, not {top_p}")
+        if top_k is not None and (not isinstance(top_k, SupportsIndex) or top_k < 1):
+            raise InputError(f"top-k must be a whole number of at least 1, not {top_k}")
+        if top_p is not None and (not isinstance(top_p, Real) or not 0 < top_p <= 1):
+            raise InputError(f"top-p must be a number above 0 and at most 1, not {top_p}")
         if order is not None and not self.orders:
             raise InputError("this prior has not learned to draw in other orders (prior.orders)")
         if order is not None and sorted(order.tolist()) != list(range(self.steps)):
@@ -302,7 +304,7 @@ class Prior(nn.Module):
         device = self.start.device
         seeds = torch.tensor(seed_list(n, seed), dtype=torch.int64, device=device)
         if prefix is not None:
-            if prefix.steps > self.steps or len(prefix) not in (1, len(seeds)):
+            if expect(prefix).steps > self.steps or len(prefix) not in (1, len(seeds)):
                 raise InputError(f"a prefix must be one drawing, or one a sample, of at most {self.steps} steps")
             prefix = prefix.check(len(self.bank), self.places).to(device)
             masks = place_masks(prefix, self.places)

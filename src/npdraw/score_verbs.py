@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from npdraw.errors import InputError
-from npdraw.options import DataDir, Device, InceptionFile, say, say_written
+from npdraw.options import DataDir, Device, InceptionFile, Maybe, say, say_written
 from npdraw.words import many
 
 if TYPE_CHECKING:
@@ -35,17 +35,17 @@ class Evaluate:
     """Run, saved model, shipped model; or samples: a folder of pictures, .zip or .npz."""
     out: Path = Path("scores")
     """Folder for scores.json, report.html and the pictures."""
-    against: str | None = None
+    against: Maybe[str] = None
     """The image set to score against; a model's own by default."""
     metrics: str = "all"
     """Which, with commas between; all that apply by default."""
     protocol: Literal["paper", "standard"] = "paper"
     """paper: 10,000 samples against 10,000 test images; standard: 50,000 against the training images."""
-    count: int | None = None
+    count: Maybe[int] = None
     """Score at most so many samples, and against at most so many images: quicker, and no longer the protocol."""
     seed: int = 0
     """Seed of the first sample; the others follow."""
-    temperature: float | None = None
+    temperature: Maybe[float] = None
     """Of sampling; the model's own by default."""
     binarise: Literal["auto", "yes", "no"] = "auto"
     """Draw the pixels of both sides as 0 or 1; auto: where the model, or the set's preset, does."""

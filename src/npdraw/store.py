@@ -7,7 +7,7 @@ under a temporary name, flushed to the disk and renamed, so a reader sees the ol
 import hashlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -32,15 +32,28 @@ WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
     """A temporary path beside `path` that takes its place when the block ends well, and is removed when it does not."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
+    with replacing_all([path]) as (temporary,):
         yield temporary
-        with open(temporary, "rb") as file:
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+
+
+@contextmanager
+def replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
+    """The same for files that belong together: none takes its place before all are written."""
+    temporaries = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_dir():
+            raise InputError(f"{path} is a folder, and a file is to be written there; remove it, or write elsewhere")
+    try:
+        yield temporaries
+        for temporary in temporaries:
+            with open(temporary, "rb") as file:
+                os.fsync(file.fileno())
+        for temporary, path in zip(temporaries, paths):
+            os.replace(temporary, path)
     finally:
-        temporary.unlink(missing_ok=True)
+        for temporary in temporaries:
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: str | Path, text: str) -> None:
@@ -121,9 +134,9 @@ def load_bank(path: str | Path) -> PartBank:
     return PartBank(tensors["parts"])
 
 
-def save_drawing(drawing: Drawing, path: str | Path, bank: PartBank | None = None) -> None:
-    """Drawings as JSON; with a bank it says of which parts they are."""
-    write_text(path, drawing.to_json(**({} if bank is None else {"bank": bank.digest})) + "\n")
+def save_drawing(drawing: Drawing, path: str | Path, bank: PartBank | None = None, **beside: Any) -> None:
+    """Drawings as JSON; with a bank it says of which parts they are, and what else stands beside them."""
+    write_text(path, drawing.to_json(**({} if bank is None else {"bank": bank.digest}), **beside) + "\n")
 
 
 def load_drawing(path: str | Path, bank: PartBank | None = None) -> Drawing:

@@ -26,6 +26,7 @@ from npdraw.options import (
     Flag,
     HowDecoded,
     InceptionFile,
+    Maybe,
     Model,
     Source,
     psnr_text,
@@ -90,7 +91,7 @@ class Train:
     target: Annotated[Positional[str], arg(metavar="TARGET")]
     """Preset, YAML file, your own images, or a run to go on with."""
     config: Annotated[Config, arg(name="")]
-    out: Path | None = None
+    out: Maybe[Path] = None
     """The run's directory; runs/NAME by default."""
     data_dir: DataDir = None
     inception: InceptionFile = None
@@ -139,7 +140,7 @@ class Early:
     reading: Reading = field(default_factory=Reading)
     split: Split = field(default_factory=Split)
     init: str = ""
-    data_dir: Path | None = None
+    data_dir: Maybe[Path] = None
     quiet: Flag = False
     dry_run: Flag = False
 
@@ -156,22 +157,22 @@ class Sample:
     """Folder for what is written: grid.png, and what is asked for below."""
     seeds: str = "0-63"
     """Which to draw: 5, or 0-63, or 1,4,9-12."""
-    temperature: float | None = None
+    temperature: Maybe[float] = None
     """Below 1 likelier drawings, 0 the likeliest choices; the model's own by default."""
-    top_k: int | None = None
+    top_k: Maybe[int] = None
     """Choose among the K likeliest parts and places only."""
-    top_p: float | None = None
+    top_p: Maybe[float] = None
     """Choose among the likeliest parts and places that have this mass together."""
-    prefix: Path | None = None
+    prefix: Maybe[Path] = None
     """Drawings (JSON) to continue: one for all, or one a seed."""
-    prefix_steps: int | None = None
+    prefix_steps: Maybe[int] = None
     """Take only the first so many steps of the prefix."""
     png: Flag = False
     """Write every image as images/seed-00000.png, a folder that `evaluate` and `train` can read."""
     npz: Flag = False
     """Write samples.npz: uint8 `images` (N, H, W) or (N, H, W, 3), and `seeds`."""
     json: Flag = False
-    """Write drawings.json."""
+    """Write drawings.json, which says seeds, temperature, top-k and top-p too."""
     animate: Flag = False
     """Write animation.gif and animation.mp4: every step, the newest part outlined."""
     decoding: HowDecoded = field(default_factory=Decoding)
@@ -195,6 +196,9 @@ class Sample:
         title = f"{many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
         settings, narrowed = self.decoding.of(model), {"top-k": self.top_k, "top-p": self.top_p}
         title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings}.items() if v is not None)
+        if heat == 0 and len(seeds) > 1 and (prefix is None or len(prefix) == 1):
+            noise = "" if model.likely else ", in pictures of different noise"
+            title += f"\nat temperature 0 all seeds have the same drawing, of the likeliest choices{noise}"
         options: dict[str, Any] = {"temperature": heat, "top_k": self.top_k, "top_p": self.top_p}
         model.prior.sample(0, **options)  # wrong options are refused before anything is made
         if self.dry_run:
@@ -220,7 +224,7 @@ class Sample:
                 np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
             written.append(self.out / "samples.npz")
         if self.json:
-            store.save_drawing(drawing, self.out / "drawings.json", model.bank)
+            store.save_drawing(drawing, self.out / "drawings.json", model.bank, seeds=seeds, **options)
             written.append(self.out / "drawings.json")
         if self.animate:
             written += _animation(model, drawing[:IN_ANIMATION], shown[:IN_ANIMATION], self.out / "animation")
@@ -327,7 +331,7 @@ class Info:
     Example: npdraw info runs/digits
     """
 
-    model: Annotated[Positional[str | None], arg(metavar="MODEL")] = None
+    model: Annotated[Positional[Maybe[str]], arg(metavar="MODEL")] = None
     """Run, saved model or shipped model."""
 
     def run(self) -> None:

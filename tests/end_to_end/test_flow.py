@@ -108,6 +108,16 @@ def test_a_seed_is_one_picture_in_any_batch_and_file(model: NPDraw, tmp_path: Pa
     )
 
 
+def test_the_likeliest_drawing_has_a_picture_for_each_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = run("sample flow --seeds 0-2 --temperature 0 --npz --json", tmp_path)
+    told = (
+        "at temperature 0 all seeds have the same drawing, of the likeliest choices, in pictures of different noise\n"
+    )
+    drawn = store.load_drawing(out / "drawings.json")
+    assert told in capsys.readouterr().out and drawn == drawn[[0, 0, 0]]
+    assert len(np.unique(np.load(out / "samples.npz")["images"], axis=0)) == 3
+
+
 def test_evaluations_and_freedom_reach_the_flow(
     model: NPDraw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

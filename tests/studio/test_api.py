@@ -163,6 +163,19 @@ def test_a_picture_of_the_right_size_is_read_as_the_library_reads_it(inverted: b
     assert found["posterior"] == torch.where(drawn.whether, drawn.what, -1)[0].tolist()
 
 
+def test_light_on_dark_is_read_as_ink_on_paper() -> None:
+    """By a model of ink on paper, where training would have noticed."""
+    model = small(inverted=True)
+    page = np.full((9, 12), 250, np.uint8)
+    page[4, 2:9] = 10
+    found = []
+    for pixels in (page, 255 - page):
+        buffer = io.BytesIO()
+        Image.fromarray(pixels).save(buffer, "PNG")
+        found.append(good(ask(studio(model), "POST", "/api/read", content=buffer.getvalue())))
+    assert found[0] == found[1] and (pixels_of(base64.b64decode(found[0]["image"])) == page).all()
+
+
 def test_an_exported_png_has_its_drawing_for_the_same_model_alone(tmp_path: Path) -> None:
     model = small()
     asked = {"cells": CELLS, "format": "png", "seed": 12, "scale": 5}

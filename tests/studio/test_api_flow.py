@@ -24,8 +24,9 @@ def decoded(model: NPDraw, **body: Any) -> bytes:
 
 def test_a_flow_is_described(model: NPDraw) -> None:
     about = good(ask(studio(model), "GET", "/api/model"))
-    assert about["flow"] == {"evaluations": 9, "preview": 5, "freedom": 0.25}
+    assert about["flow"] == {"evaluations": 9, "preview": 5, "freedom": 0.25, "free": True}
     assert about["ink"] is False and about["limits"]["evaluations"] == 99
+    assert good(ask(studio(small(flow=True, free=False)), "GET", "/api/model"))["flow"]["free"] is False
 
 
 def test_a_seed_is_one_picture(model: NPDraw) -> None:

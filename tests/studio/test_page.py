@@ -24,7 +24,7 @@ import torch
 from PIL import Image
 
 from npdraw.store import load_drawing
-from studio_client import small
+from studio_client import CELLS, drawing_of, small
 
 pytest.importorskip("fastapi", reason="the studio's extra is not installed")
 sync = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
@@ -748,6 +748,31 @@ def test_noise_and_freedom_go_with_the_drawing(flowing: Callable[..., Flowing], 
         assert other.picture() == shown and other.page.locator("#freedom").input_value() == "1"
     played, _ = studio.after(lambda: page.locator("#scrubber").fill("1"))
     assert {wish["seed"] for wish in played} == {noise["seed"]}
+
+
+def test_drawings_of_sample_open_with_the_noise_of_their_seed(flowing: Callable[..., Flowing], tmp_path: Path) -> None:
+    studio, path = flowing(), tmp_path / "drawings.json"
+    for part, (seeds, noise) in enumerate((([7, 8], 7), ([], 0), (["x"], 0), (7, 0), (None, 0))):
+        path.write_text(drawing_of([part, *CELLS[1:]]).to_json(seeds=seeds))
+        wishes, _ = studio.after(lambda: studio.page.set_input_files("#file", path))
+        assert {wish["seed"] for wish in wishes if wish["verb"] == "decode"} == {noise}, seeds
+
+
+def test_a_flow_without_freedom_has_no_slider_for_it(browser: Any, tmp_path: Path) -> None:
+    """Nor does a link or a file set what nobody could set back."""
+    model = small(flow=True, free=False)
+    model.save_pretrained(tmp_path / "flow")
+    text = drawing_of(CELLS).to_json(bank=model.bank.digest, freedom=1.0)
+    (tmp_path / "drawing.json").write_text(text)
+    with serving(model=str(tmp_path / "flow")) as address:
+        studio = Flowing(browser.new_context().new_page())
+        studio.open(address.rstrip("/"))
+        page = studio.page
+        assert page.locator("#freedom").is_hidden() and page.locator("#noise").is_visible()
+        wishes, _ = studio.after(lambda: page.set_input_files("#file", tmp_path / "drawing.json"))
+        assert wishes[-1]["cells"] == CELLS and {wish["freedom"] for wish in wishes} == {0.25}
+        page.context.close()
+    assert studio.errors == []
 
 
 def test_the_controls_of_a_flow_are_there_for_a_flow_alone(studio: Studio, flowing: Callable[..., Flowing]) -> None:

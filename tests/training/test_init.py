@@ -151,8 +151,26 @@ def test_a_run_never_goes_on_from_other_weights(start: Path, tmp_path: Path) -> 
     store.save_model(model, copy / "model")
     with pytest.raises(InputError, match=r"the weights of .*copy have changed since the run in .*run began"):
         train(tmp_path / "run", config(copy))
+    train(tmp_path / "run", config(start))  # the weights that it began with, in another place
+    shutil.move(copy, tmp_path / "moved")
     with pytest.raises(InputError, match="another init; choose another --out"):
-        train(tmp_path / "run", config(start))
+        train(tmp_path / "run", config(tmp_path / "moved"))
+
+
+def test_a_run_goes_on_from_another_folder(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A start that was given by a relative path is named where it is not found, and may be given anew."""
+    images, quick = pictures(tmp_path / "mine", 12, 12), ["--device", "cpu", "--quiet"]
+    monkeypatch.chdir(start.parent)
+    assert main(["train", str(images), *words(Path(start.name), "--out", str(tmp_path / "run"))]) == 0
+    weights = store.weights_hash(tmp_path / "run")
+    monkeypatch.chdir(tmp_path)
+    assert main(["train", "run", *quick]) == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1 and f"no model at {tmp_path / start.name}; give --init" in error, error
+    assert main(["train", "run", "--init", str(start), *quick]) == 0
+    assert store.weights_hash("run") == weights
 
 
 # --- what is refused ---

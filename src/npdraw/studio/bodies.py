@@ -124,6 +124,7 @@ class FlowSettings(BaseModel):
     evaluations: Annotated[int, Field(description="The model's own, for a full picture")]
     preview: Annotated[int, Field(description="Few enough to be answered quickly")]
     freedom: float
+    free: Annotated[bool, Field(description="Whether it has learned to improve on drawings")]
 
 
 class About(BaseModel):

@@ -74,9 +74,9 @@ class Service:
         )
 
     def _flow(self) -> bodies.FlowSettings:
-        c = self.model.config.decoder
+        c, free = self.model.config.decoder, self.model.config.model_stage.corrupted > 0
         preview = min(c.evaluations, bodies.PREVIEW)
-        return bodies.FlowSettings(evaluations=c.evaluations, preview=preview, freedom=c.freedom)
+        return bodies.FlowSettings(evaluations=c.evaluations, preview=preview, freedom=c.freedom, free=free)
 
     def is_quick(self, evaluations: int | None) -> bool:
         """Whether a picture by so many evaluations (None: the model's own) is made while a person waits."""
@@ -175,8 +175,8 @@ class Service:
         _check_picture(data)
         pixels, _ = open_picture("that was sent", data, inputs.reading_for(self.model, "the image that was sent"))
         still_wanted()
-        c = self.model.config.data
-        images = torch.from_numpy(pixels.copy())[None].expand(-1, c.channels, -1, -1)  # (1,C,H,W) uint8
+        images = torch.from_numpy(pixels.copy())[None].expand(-1, self.model.config.data.channels, -1, -1)  # (1,C,H,W)
+        images = 255 - images if inputs.light_on_dark(self.model, images) else images  # uint8
         return bodies.ReadImage(
             image=_base64(self._picture(images.float() / 255)),
             parse=self.cells(self.model.parse(images))[0],

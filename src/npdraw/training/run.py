@@ -35,6 +35,8 @@ class Run:
         if run.started:
             old, new = to_dict(store.read_config(run._config)), to_dict(config)
             changed = [f"{k}.{n}" if isinstance(v, dict) else k for k, v in new.items() for n in _differing(old[k], v)]
+            if "init_digest" not in changed:  # the same weights, wherever they lie now
+                changed = [name for name in changed if name != "init"]
             if changed == ["data.digest"]:
                 raise InputError(f"the images have changed since the run in {folder} began; choose another --out")
             if changed == ["init_digest"]:

@@ -257,6 +257,11 @@ def settle(config: Config, data: ImageSet) -> Config:
 
 def _check_start(config: Config) -> str:
     """The hash of the weights that a run starts from; a config that they are not for is refused."""
+    if config.init_digest and not store.is_model(config.init):  # a run, gone on with from another folder, say
+        raise InputError(
+            f"this run starts from {config.init}, and there is no model at {Path(config.init).absolute()}; give --init "
+            "with the place where it is now"
+        )
     own = fixed(store.model_config(config.init))
     for name, value in fixed(config).items():
         if value != own[name]:

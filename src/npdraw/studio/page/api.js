@@ -13,7 +13,7 @@
  * @property {number} temperature
  * @property {boolean} inverted
  * @property {boolean} ink
- * @property {{evaluations: number, preview: number, freedom: number} | null} flow where the decoder is one
+ * @property {{evaluations: number, preview: number, freedom: number, free: boolean} | null} flow where the decoder is one
  * @property {{upload_bytes: number, samples: number, endings: number, particles: number}} limits
  */
 

@@ -96,7 +96,8 @@ export function fromJson(text, model) {
     several > 1 ? `This file holds ${several} drawings, of which the first is opened.` : "",
     foreign ? `This drawing was made with other weights (${data.model}), so it may look different here.` : "",
   ];
-  const seed = isSeed(data.seed) ? /** @type {number} */ (data.seed) : null;
+  const first = data.seed ?? data.seeds?.[0]; // of `npdraw sample`, whose drawings have one each
+  const seed = isSeed(first) ? /** @type {number} */ (first) : null;
   const freedom = typeof data.freedom === "number" && data.freedom >= 0 && data.freedom <= 1 ? data.freedom : null;
   return { cells: checked(cells, model), seed, freedom, note: notes.filter(Boolean).join(" ") };
 }

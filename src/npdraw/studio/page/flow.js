@@ -1,5 +1,6 @@
 /** What the page tells a flow beside a drawing: the noise of its picture, and how freely it may improve on the drawing.
- * Where the model's decoder is none, there is nothing to tell and nothing to see of this. */
+ * Where the model's decoder is none, there is nothing to tell and nothing to see of this; where a flow has learned no
+ * freedom, it keeps to its own, whatever files and links say. */
 
 const SEEDS = 2 ** 32;
 
@@ -17,6 +18,7 @@ export class Flow {
     this.flow = flow;
     field("flow").hidden = !flow;
     if (flow) this.#freedom.value = String(flow.freedom);
+    field("freedom-label").hidden = !flow?.free;
     this.#freedom.addEventListener("input", on.freedom);
     this.#freedom.addEventListener("change", on.settled);
     field("noise").addEventListener("click", () => on.noise(Math.floor(Math.random() * SEEDS)));
@@ -27,7 +29,7 @@ export class Flow {
   }
 
   set freedom(value) {
-    if (value === this.freedom) return;
+    if (!this.flow?.free || value === this.freedom) return;
     this.#freedom.value = String(value);
     this.#freedom.dispatchEvent(new Event("input"));
   }

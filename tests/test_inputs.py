@@ -1,0 +1,71 @@
+"""Images as a model wants them: ink on paper, and light on dark, for a model that knows one of the two."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+
+from npdraw import inputs, store
+from npdraw.cli import main
+from npdraw.config import Reading
+from small_models import save_models
+
+HEIGHT, WIDTH = 10, 14
+SMALL = {"data": {"height": HEIGHT, "width": WIDTH, "canvas": WIDTH}, "bank": {"part_size": 3, "parts": 6}}
+TOLD = "light on dark, unlike the model's own pictures"
+
+
+@pytest.fixture
+def pages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> np.ndarray:
+    """Models, three pages with a stroke each, in paper/ and paper.npz, and their negatives in night/ and night.npz."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("NPDRAW_DATA_DIR", str(tmp_path / "cache"))
+    save_models(SMALL)
+    pages = np.full((3, HEIGHT, WIDTH), 250, np.uint8)
+    for i, page in enumerate(pages):
+        page[3 + i, 2:9] = page[2:8, 4 * i + 1] = 10
+    for name, images in (("paper", pages), ("night", 255 - pages)):
+        Path(name).mkdir()
+        np.savez(f"{name}.npz", train_images=images)
+        for i, image in enumerate(images):
+            Image.fromarray(image).save(f"{name}/{i}.png")
+    return pages
+
+
+@pytest.mark.parametrize("ending", ["/1.png", "", ".npz"])
+def test_light_on_dark_is_read_as_ink_on_paper_by_a_model_of_that(
+    ending: str, pages: np.ndarray, capsys: pytest.CaptureFixture[str]
+) -> None:
+    ink, wanted = store.load_model("ink"), torch.from_numpy(255 - pages)[:, None]
+    wanted = wanted[1:2] if ending == "/1.png" else wanted
+    assert torch.equal(inputs.read_for(ink, f"paper{ending}", None, None), wanted)
+    assert TOLD not in "".join(capsys.readouterr())
+    assert torch.equal(inputs.read_for(ink, f"night{ending}", None, None), wanted)
+    assert "".join(capsys.readouterr()).count(f"night{ending}: {TOLD}") == 1
+
+
+def test_who_asked_for_inverted_pictures_gets_them(pages: np.ndarray, capsys: pytest.CaptureFixture[str]) -> None:
+    """Of a model that learned with --invert yes nobody knows what its pictures look like."""
+    ink, grey = store.load_model("ink"), store.load_model("grey")
+    ink.config = replace(ink.config, reading=Reading(invert="yes"))
+    assert np.array_equal(inputs.read_for(ink, "night/0.png", None, None)[0, 0], pages[0])
+    assert np.array_equal(inputs.read_for(grey, "night/0.png", None, None)[0, 0], 255 - pages[0])
+    assert TOLD not in "".join(capsys.readouterr())
+
+
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        ("edit ink {}/0.png {}/1.png --region 0,0,14,5", "drawing.json"),
+        ("complete ink {}/0.png --keep 0-9 --count 2", "drawings.json"),
+        ("reconstruct ink {}", "drawings.json"),
+        ("parse ink {}", "drawings.json"),
+    ],
+)
+def test_a_negative_is_drawn_as_the_picture_is(words: str, written: str, pages: np.ndarray) -> None:
+    for name in ("paper", "night"):
+        assert main([*words.format(name, name).split(), "--out", f"out/{name}", "--device", "cpu"]) == 0
+    assert Path("out/paper", written).read_text() == Path("out/night", written).read_text()
