@@ -195,20 +195,21 @@ def table(found: Mapping[str, Mapping[str, Row]]) -> str:
         seeds = sorted(found.get(preset, {}).values(), key=lambda row: row["seed"])
         if not seeds:
             if preset == name:
-                lines.append((title, "not measured yet", f"{facts.paper:.2f}", "", "", "", ""))
+                lines.append((title, "not measured yet", f"{facts.paper:.2f}", facts.peer, "", "", "", ""))
             continue
         scores = [read_scores(row) for row in seeds]
         fids, nlls = ([x[key] for x in scores if key in x] for key in ("fid", "nll_weighted"))
         nll = f"{_mean(nlls)} {nlls[0].note.partition(';')[0]}" if nlls else "none: a flow"
         floor = statistics.fmean(fid.real for fid in fids if fid.real is not None)
         epochs = dict.fromkeys("{prior} + {model}".format(**row["made"]["epochs"]) for row in seeds)
-        figures = (_mean(fids), f"{facts.paper:.2f}", figure(floor), nll)
+        figures = (_mean(fids), f"{facts.paper:.2f}", facts.peer, figure(floor), nll)
         lines.append((title, *figures, ", ".join(str(row["seed"]) for row in seeds), ", ".join(epochs)))
         notes += (f"{facts.title}: {note}" for row in seeds for note in facts.said(row["data"]["all"]))
         estimated |= any(row["network"]["estimated"] for row in seeds)
     if estimated:
         notes.append("Two tensors of this Inception are estimates: figures are close to the published network's.")
-    head = ("set", "FID", "FID, the paper", "FID, real images", "NLL, importance-weighted", "seeds", "epochs")
+    whose = ("FID", "FID, the paper", "FID, best peer there", "FID, real images")
+    head = ("set", *whose, "NLL, importance-weighted", "seeds", "epochs")
     told = (
         f"{PROTOCOLS['paper'].samples:,} samples against the test images, and as many real training images in their "
         "place (protocol `paper`, [docs/scores.md](docs/scores.md)). ± is one standard deviation: over seeds or, where "

@@ -20,6 +20,7 @@ from npdraw.evaluation.protocol import PROTOCOLS, Protocol
 from sets import SETS
 from training import tiny
 
+PEERS = {"MNIST": "7.93 (NVAE)", "Omniglot": "6.84 (NVAE)", "CIFAR-10": "14.2 (snGAN)", "CelebA": "14.74 (NVAE)"}
 PAPER = {"MNIST": "2.48", "Omniglot": "5.53", "CIFAR-10": "62.72", "CelebA": "41.10"}
 
 
@@ -51,18 +52,18 @@ def test_readme_has_the_table_of_the_rows() -> None:
 def test_a_row_that_is_not_measured_says_so() -> None:
     for title, paper in PAPER.items():
         found = cells(table1.table({}), title)
-        assert found[1:3] == ["not measured yet", paper]
-        assert not any(found[3:])
+        assert found[1:4] == ["not measured yet", paper, PEERS[title]]
+        assert not any(found[4:])
 
 
 def test_one_seed_has_its_own_error_and_several_their_deviation() -> None:
     one = cells(table1.table({"mnist": {"3": row("mnist", 3, 4.0)}}), "MNIST")
-    assert one[1:] == ["4.000 ± 0.25", "2.48", "1.500", "93.00 ± 0.5 nats an image", "3", "20 + 53"]
+    assert one[1:] == ["4.000 ± 0.25", "2.48", PEERS["MNIST"], "1.500", "93.00 ± 0.5 nats an image", "3", "20 + 53"]
     values = [4.0, 5.5, 4.75]
     several = {str(seed): row("mnist", seed, value) for seed, value in enumerate(values)}
     found = cells(table1.table({"mnist": several}), "MNIST")
     assert found[1] == f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.2g}"
-    assert found[4:] == ["91.00 ± 1 nats an image", "0, 1, 2", "20 + 50, 20 + 51, 20 + 52"]
+    assert found[5:] == ["91.00 ± 1 nats an image", "0, 1, 2", "20 + 50, 20 + 51, 20 + 52"]
     several["1"]["scores"]["fid"]["value"] = 5.6
     assert cells(table1.table({"mnist": several}), "MNIST") != found  # a number that differs is seen
 
@@ -71,7 +72,7 @@ def test_a_flow_has_no_likelihood_in_the_table() -> None:
     flow = row("mnist", 3, 4.0)
     del flow["scores"]["nll_weighted"]
     found = cells(table1.table({"mnist": {"3": flow}}), "MNIST")
-    assert found[1:] == ["4.000 ± 0.25", "2.48", "1.500", "none: a flow", "3", "20 + 53"]
+    assert found[1:] == ["4.000 ± 0.25", "2.48", PEERS["MNIST"], "1.500", "none: a flow", "3", "20 + 53"]
 
 
 def test_what_must_be_said_of_a_row_is_said() -> None:
