@@ -46,7 +46,7 @@ def small(
         "prior": {"width": 8, "depth": 1, "heads": 2, "head_dim": 4, "mlp": 12, "stem_channels": 4},
         "posterior": {"width": 8},
         "decoder": {"width": 8, **(flowing if flow else plain)},
-        "model_stage": {"parsed_start": 1.0, "parsed_end": 1.0, "corrupted": 0.5 * free} if flow else {},
+        "model_stage": {"parsed_start": 1.0, "parsed_end": 1.0, "noise": 0.5 * free} if flow else {},
     }
     torch.manual_seed(0)
     model = NPDraw(from_dict(Config, sections), PartBank(torch.rand(m, c, k, k) * 0.9 + 0.1))

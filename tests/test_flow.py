@@ -10,7 +10,7 @@ from npdraw.canvas import Grid
 from npdraw.config import Config, from_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.flow import WRONG, Flow, channels_of, times
+from npdraw.flow import Flow, channels_of, times
 from npdraw.model import NPDraw
 
 
@@ -21,7 +21,7 @@ class Known(Flow):
         super().__init__(1, (4, 4), 8, 1)
         self.mean, self.spread, self.asked = mean, spread, 0
 
-    def forward(self, x: Tensor, t: Tensor, condition: Tensor, levels: Tensor) -> Tensor:
+    def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
         self.asked += 1
         points, at = x.flatten().tolist(), t[:, None, None, None].expand_as(x).flatten().tolist()
         found = [flow_reading.gaussian(*pair, self.mean, self.spread) for pair in zip(points, at, strict=True)]
@@ -47,7 +47,7 @@ def small(changes: dict[str, object] | None = None) -> NPDraw:
         "prior": {"width": 16, "depth": 1, "heads": 2, "head_dim": 8, "mlp": 16},
         "posterior": {"layers": 3, "width": 8},
         "decoder": decoder,
-        "model_stage": {"parsed_start": 1.0, "parsed_end": 1.0},
+        "model_stage": {"parsed_start": 1.0, "parsed_end": 1.0, "noise": 0.5},
     }
     model = NPDraw(from_dict(Config, settings), PartBank(torch.rand(5, 3, 4, 4)))
     model.decoder = lively(3, (9, 12))
@@ -87,14 +87,14 @@ def test_the_loss_is_the_error_of_the_velocity(monkeypatch: pytest.MonkeyPatch) 
     net = Flow(1, (4, 4), 8, 1)
     seen: list[tuple[Tensor, Tensor]] = []
 
-    def forward(x: Tensor, t: Tensor, condition: Tensor, levels: Tensor) -> Tensor:
+    def forward(x: Tensor, t: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
         seen.append((x, t))
         return 0.5 * x
 
     monkeypatch.setattr(net, "forward", forward)
     images = torch.rand(3, 1, 4, 4)
     torch.manual_seed(7)
-    loss = net.loss(images, torch.zeros(3, 2, 4, 4), torch.zeros(3, 2))
+    loss = net.loss(images, torch.zeros(3, 2, 4, 4), torch.zeros(3))
     torch.manual_seed(7)
     noise, normal = torch.randn(3, 1, 4, 4), torch.randn(3)
     total = 0.0
@@ -117,7 +117,7 @@ def test_a_flow_learns_what_the_canvas_says() -> None:
         kind = torch.randint(2, (32, 1, 1, 1)).float()
         images = (0.25 + 0.5 * kind + 0.1 * torch.randn(32, 1, 1, 1)).expand(32, 1, 8, 8)
         condition = torch.cat([kind.expand(32, 1, 8, 8), torch.ones(32, 1, 8, 8)], dim=1)
-        loss = net.loss(images, condition, torch.zeros(32, 2))
+        loss = net.loss(images, condition, torch.zeros(32))
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
@@ -133,25 +133,25 @@ def test_a_flow_learns_what_the_canvas_says() -> None:
 @pytest.mark.parametrize("size", [(28, 28), (32, 32), (9, 14), (5, 5), (8, 64), (17, 33)])
 def test_shapes(size: tuple[int, int]) -> None:
     net, b = lively(3, size), 2
-    x, t, levels = torch.randn(b, 3, *size), torch.rand(b), torch.rand(b, 2)
+    x, t, strength = torch.randn(b, 3, *size), torch.rand(b), torch.rand(b)
     condition = torch.rand(b, 4, -(-size[0] // 2), -(-size[1] // 2))
     with torch.no_grad():
-        whole = net(x, t, condition, levels)
+        whole = net(x, t, condition, strength)
         with torch.autocast("cpu", torch.bfloat16):
-            rough = net(x, t, condition, levels)
+            rough = net(x, t, condition, strength)
     assert whole.shape == x.shape and whole.isfinite().all() and rough.dtype == torch.float32
     assert not torch.equal(whole, rough) and (whole - rough).abs().mean() < 0.1 * whole.abs().mean()
 
 
 def test_all_that_the_net_is_told_counts() -> None:
     net = lively(3, (16, 16))
-    given = [torch.randn(2, 3, 16, 16), torch.rand(2), torch.rand(2, 4, 16, 16), torch.rand(2, 2)]
+    given = [torch.randn(2, 3, 16, 16), torch.rand(2), torch.rand(2, 4, 16, 16), torch.rand(2)]
     with torch.no_grad():
         before = net(*given)
         for i, x in enumerate(given):
-            for part in range(x.shape[1] if i > 1 else 1):
+            for part in range(x.shape[1] if i == 2 else 1):
                 other = x.clone()
-                (other[:, part] if i > 1 else other).add_(0.1)
+                (other[:, part] if i == 2 else other).add_(0.1)
                 after = net(*given[:i], other, *given[i + 1 :])
                 assert (after - before).abs().max() > 1e-4, (i, part)
 
@@ -178,10 +178,9 @@ def test_the_condition_is_the_canvas_and_the_drawn_cells() -> None:
         for j in range(12):
             cell = (i + top) // 4 * 3 + (j + left) // 4
             assert found[0, 3, i, j] == drawn[cell]
-    torch.manual_seed(3)
-    noisy = model.condition(drawing, torch.tensor([0.5]))
-    assert torch.equal(noisy[:, 3], found[:, 3])
-    assert (noisy - found)[:, :3].std().item() == pytest.approx(0.5, rel=0.15)
+    noise = torch.randn(1, 3, 9, 12)
+    noisy = model.condition(drawing, noise)
+    assert torch.equal(noisy[:, :3], found[:, :3] + noise) and torch.equal(noisy[:, 3], found[:, 3])
 
 
 def test_a_seed_is_one_picture_in_any_batch() -> None:
@@ -203,16 +202,48 @@ def test_evaluations_and_freedom_are_of_the_config_unless_given() -> None:
     assert not torch.equal(model.decode(drawing, 0, None, 0.5), model.decode(drawing))
 
 
-def test_freedom_is_told_as_a_share_of_wrong_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    net, told = Flow(1, (4, 4), 8, 1), []
+def watched(model: NPDraw, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor, Tensor]]:
+    """Conditions and strengths that the model's net is given from now on."""
+    seen: list[tuple[Tensor, Tensor]] = []
 
-    def forward(x: Tensor, t: Tensor, condition: Tensor, levels: Tensor) -> Tensor:
-        told.append(levels)
+    def forward(x: Tensor, t: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
+        seen.append((condition, strength))
         return torch.zeros_like(x)
 
-    monkeypatch.setattr(net, "forward", forward)
-    net.generate(torch.zeros(2, 1, 4, 4), torch.zeros(2, 2, 4, 4), 1, 0.5)
-    assert told[0].tolist() == [[pytest.approx(0.5 * WRONG), 0.0]] * 2
+    monkeypatch.setattr(model.decoder, "forward", forward)
+    return seen
+
+
+def test_freedom_is_noise_on_the_canvas_whose_strength_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = small()
+    drawing = model.sample(1).drawing
+    plain, seen = model.condition(drawing), watched(model, monkeypatch)
+
+    def noise(seed: int, freedom: float) -> Tensor:
+        model.decode(drawing, seed, 1, freedom)
+        condition, strength = seen[-1]
+        assert strength.tolist() == [pytest.approx(0.5 * freedom)]  # model_stage.noise of small()
+        assert torch.equal(condition[:, 3], plain[:, 3])
+        return (condition - plain)[:, :3]
+
+    assert noise(7, 0.0).abs().max() == 0
+    veils = torch.cat([noise(seed, 1.0) for seed in range(40)])
+    assert veils.mean().item() == pytest.approx(0, abs=0.02) and veils.std().item() == pytest.approx(0.5, rel=0.03)
+    assert veils.mean((1, 2, 3)).std() < 0.1 and (veils[0] - veils[1]).abs().min() > 0  # each seed has its own
+    torch.testing.assert_close(noise(7, 0.5), veils[7:8] / 2, rtol=0, atol=1e-6)  # more of the same noise
+
+
+def test_noise_in_training_has_all_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, images = small(), torch.rand(400, 3, 9, 12)
+    parses, seen = model.parse(images), watched(model, monkeypatch)
+    plain = model.condition(parses)
+    torch.manual_seed(0)
+    model.training_loss(images, parses, model.posterior.noise(400), torch.tensor(1.0), None, 1.0)
+    ((condition, strength),) = seen
+    spread = (condition - plain)[:, :3].flatten(1).std(1)  # (B,)
+    torch.testing.assert_close(spread, strength, rtol=0.25, atol=1e-3)
+    assert strength.min() < 0.02 and strength.max() > 0.48
+    assert strength.mean().item() == pytest.approx(0.25, abs=0.02)
 
 
 @pytest.mark.parametrize(("evaluations", "freedom"), [(0, 0.0), (-3, 0.0), (5, -0.1), (5, 1.1)])
@@ -265,8 +296,7 @@ def test_a_reconstruction_with_a_seed_is_the_same_in_any_batch() -> None:
     [
         ("flow", {}, "a flow learns from parses"),
         ("flow", {"parsed_start": 1.0, "parsed_end": 1.0, "joint": True}, "no bound that could train the prior"),
-        ("mixture", {"parsed_start": 1.0, "parsed_end": 1.0, "corrupted": 0.5, "joint": True}, "stays as it is"),
-        ("mixture", {"parsed_start": 1.0, "corrupted": 0.5}, "corrupted is of parses"),
+        ("mixture", {"noise": 0.5}, "noise is of flows"),
     ],
 )
 def test_settings_that_do_not_go_together(decoder: str, stage: dict[str, object], hint: str) -> None:

@@ -13,7 +13,6 @@ from npdraw.data import ImageSet
 from npdraw.drawing import Drawing
 from npdraw.model import NPDraw
 from npdraw.plan import plan
-from npdraw.training.corrupting import Corrupted
 
 COUNT, BATCH, SIDE, K, M = 2000, 8, 16, 4, 6
 CELLS = (SIDE // K) ** 2
@@ -70,14 +69,10 @@ def test_the_plan_counts_what_a_flow_keeps_for_its_backward_pass() -> None:
     assert saved_by(loss.reconstruction) > 0.9 * saved_by(loss.total)  # nearly all is the flow's
 
 
-def test_the_plan_counts_parses_of_moved_and_mirrored_images_and_corrupted_ones() -> None:
+def test_the_plan_counts_parses_of_moved_and_mirrored_images() -> None:
     plain = told("data")
     parse = sum(x[0].nbytes for x in parses(1).tensors())
     room = {"abs": 0.11 * 2**20}  # the plan has one digit
     assert told("data", data={"mirrored": True}) == pytest.approx([x + COUNT * parse for x in plain], **room)
     shifted = [plain[0] + 9 * COUNT * parse, plain[1]]  # by none or by one pixel, down and to the right
     assert told("data", prior={"shifts": 1}) == pytest.approx(shifted, **room)
-    model = NPDraw(config(), PartBank(torch.rand(M, 1, K, K))).eval()
-    drawn = Corrupted.draw(model.prior, parses(10), 0.5, 0)
-    corrupted = [plain[0], plain[1] + COUNT / 10 * (drawn.what.nbytes + drawn.whether.nbytes)]
-    assert told("data", model_stage={"corrupted": 0.5}) == pytest.approx(corrupted, **room)

@@ -33,7 +33,7 @@ BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all
     "model_stage.epochs": (0, LARGEST),
     "model_stage.rate": (1e-12, LARGEST),
     "model_stage.warmup": (0, LARGEST),
-    "model_stage.corrupted": (0, 1),
+    "model_stage.noise": (0, 10),
     "model_stage.ema": (0, 0.999999),
     "model_stage.regulariser": (0, LARGEST),
     "model_stage.kl": (0, LARGEST),
@@ -231,7 +231,7 @@ class DecoderConfig:
     evaluations: int = 17
     """How often a flow's net is run for a picture."""
     freedom: float = 0.0
-    """What a flow is told of a drawing: 0, keep to it; 1, improve on it."""
+    """How a flow takes a drawing: 0, keep to it; 1, improve on it, most of it hidden by noise (model_stage.noise)."""
 
 
 @dataclass(frozen=True)
@@ -284,9 +284,9 @@ class ModelStage:
     """... and at last."""
     parsed_epochs: int = 1
     """Epochs over which that share moves from first to last."""
-    corrupted: float = 0.0
-    """Share of images whose parses are corrupted for the decoder, some parts drawn again by the prior, and pixel noise:
-    so it learns to make good what samples get wrong. Only where all canvases come from parses."""
+    noise: float = 0.0
+    """The strongest noise on canvases (their pixels lie in [0, 1]) that a flow learns from, which is `freedom` 1: so it
+    learns to make good what samples get wrong. 0: none, and no freedom."""
     temperature_rate: float = 0.01386
     """Gumbel temperature max(0.5, exp(-rate * epoch))."""
     score_every: int = 0
@@ -356,14 +356,8 @@ class Config:
             raise InputError("a flow learns from parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1")
         if self.decoder.likelihood == "flow" and self.model_stage.joint:
             raise InputError("a flow has no bound that could train the prior; leave --model-stage.joint away")
-        if self.model_stage.corrupted and self.model_stage.joint:
-            raise InputError(
-                "model-stage.corrupted needs a prior that stays as it is; leave it or --model-stage.joint away"
-            )
-        if self.model_stage.corrupted and not self.model_stage.always_parsed:
-            raise InputError(
-                "model-stage.corrupted is of parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1 too"
-            )
+        if self.model_stage.noise and self.decoder.likelihood != "flow":
+            raise InputError("model-stage.noise is of flows; leave it away, or give --decoder.likelihood flow")
         if self.bank.parts > self.bank.patches:
             raise InputError(
                 f"{self.bank.parts} parts asked for of {self.bank.patches} patches; ask for fewer parts or more patches"

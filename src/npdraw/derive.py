@@ -139,7 +139,7 @@ def adopt(config: Config, init: str) -> Config:
             regulariser=stage.regulariser,
             kl=stage.kl,
             optimizer=stage.optimizer,
-            corrupted=stage.corrupted,
+            noise=stage.noise,
             parsed_start=stage.parsed_end,  # where the model's own training ended
             parsed_end=stage.parsed_end,
         ),

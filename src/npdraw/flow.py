@@ -8,9 +8,10 @@ Choices:
 - `generate` goes by EDM's grid of noise levels (Karras et al. 2022) with t = 1 / (1 + sigma), one evaluation a step.
   Each says which image the velocity points to; a step is exact for an image that moves on as it did in the step before
   (second order, as in Lu et al. 2022), and the last one goes to the image itself. docs/plus.md has it beside Heun's.
-- The net also sees two levels: the share of parts that may be wrong and the strength of noise on the canvas. In
-  training these are what the canvas was corrupted by (training/corrupting.py); in use the share is a choice, `freedom`.
-- A UNet at full resolution: residual blocks with group norm and SiLU, modulated by time and levels; sides are halved
+- A canvas comes with noise, of a strength that the net is told: what noise hides of a drawing, the net makes up, and so
+  it improves on drawings with faults, as samples have them (as Ho et al. 2022 do between the nets of a cascade). In
+  training strengths are of all sizes up to `model_stage.noise`; in use the strength is a choice, `freedom`.
+- A UNet at full resolution: residual blocks with group norm and SiLU, modulated by time and strength; sides are halved
   until none is above 8; there one layer of attention. From below channels are 2.5, 2, 1, 1/2 ... times `width`: a
   larger image has further, thinner levels on top.
 - There is no density to compute here: such a model has no likelihood and reports none.
@@ -27,7 +28,6 @@ SMALLEST = 8  # side of the smallest map, at most
 TIMES = 64  # frequencies that the time is read by
 MEAN, SPREAD = 1.2, 1.2  # of logit t in training
 SIGMAS, RHO = (80.0, 0.02), 7.0  # of EDM's grid: from the first level of noise to the last, and how they lie between
-WRONG = 0.8  # the largest share of wrong parts that the net has seen, which is `freedom` 1
 
 
 def channels_of(size: tuple[int, int], width: int) -> list[int]:
@@ -49,7 +49,7 @@ def _norm(channels: int) -> nn.GroupNorm:
 
 
 class Block(nn.Module):
-    """x + conv(conv(x)), normed before each, the second norm scaled and shifted by time and levels."""
+    """x + conv(conv(x)), normed before each, the second norm scaled and shifted by time and strength."""
 
     def __init__(self, inputs: int, outputs: int, told: int):
         super().__init__()
@@ -94,7 +94,7 @@ class Flow(nn.Module):
         self.channels, self.size, self.blocks = channels, size, blocks
         widths, told = channels_of(size, width), 2 * width
         self.register_buffer("frequencies", math.pi * torch.logspace(0, 3, TIMES), persistent=False)
-        self.told = nn.Sequential(nn.Linear(2 * TIMES + 2, told), nn.SiLU(), nn.Linear(told, told), nn.SiLU())
+        self.told = nn.Sequential(nn.Linear(2 * TIMES + 1, told), nn.SiLU(), nn.Linear(told, told), nn.SiLU())
         self.first = nn.Conv2d(2 * channels + 1, widths[0], 3, padding=1)
         self.down, self.smaller, self.larger, self.up = (nn.ModuleList() for _ in range(4))
         for i, c in enumerate(widths):
@@ -108,11 +108,11 @@ class Flow(nn.Module):
         self.norm, self.last = _norm(widths[0]), nn.Conv2d(widths[0], channels, 3, padding=1)
         nn.init.zeros_(self.last.weight)
 
-    def forward(self, x: Tensor, t: Tensor, condition: Tensor, levels: Tensor) -> Tensor:
+    def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
         """The velocity at points x (B,C,H,W) of times t (B,), for conditions (B,C+1,h,w) of canvas and drawn cells, and
-        levels (B,2): float32 (B,C,H,W)"""
+        the strengths (B,) of the noise on these canvases: float32 (B,C,H,W)"""
         phases = t[:, None] * self.frequencies  # (B,TIMES)
-        told = self.told(torch.cat([phases.sin(), phases.cos(), levels], dim=1))
+        told = self.told(torch.cat([phases.sin(), phases.cos(), strength[:, None]], dim=1))
         x = self.first(torch.cat([x, F.interpolate(condition, size=self.size)], dim=1))
         kept, n = list[Tensor](), self.blocks
         for i, block in enumerate(self.down):
@@ -127,22 +127,20 @@ class Flow(nn.Module):
                 x = self.larger[i // n - 1](F.interpolate(x, size=kept[-1].shape[-2:]))
         return self.last(F.silu(self.norm(x))).float()
 
-    def loss(self, images: Tensor, condition: Tensor, levels: Tensor) -> Tensor:
+    def loss(self, images: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
         """Mean squared error of the velocity towards images (B,C,H,W) in [0, 1], times and noise drawn by torch: ()"""
         x, noise = 2 * images - 1, torch.randn_like(images)
         t = torch.sigmoid(MEAN + SPREAD * torch.randn(len(x), device=x.device))
         at = t[:, None, None, None]
-        return (self(at * x + (1 - at) * noise, t, condition, levels) - (x - noise)).square().mean()
+        return (self(at * x + (1 - at) * noise, t, condition, strength) - (x - noise)).square().mean()
 
-    def generate(self, noise: Tensor, condition: Tensor, evaluations: int, freedom: float) -> Tensor:
+    def generate(self, noise: Tensor, condition: Tensor, evaluations: int, strength: float) -> Tensor:
         """Follow the velocity from noise (B,C,H,W): images in [0, 1], (B,C,H,W)"""
-        points, b = times(evaluations), len(noise)
-        # filled on the device: a CUDA graph records no copy from the host
-        levels = torch.stack([noise.new_full((b,), WRONG * freedom), noise.new_zeros(b)], dim=1)
+        points, told = times(evaluations), noise.new_full((len(noise),), strength)
         x = image = before = (1 - points[0]) * noise
         length = 0.0  # of the step before, in the logarithm of the noise level; none
         for here, there in pairwise(points):
-            before, image = image, x + (1 - here) * self(x, x.new_full((len(x),), here), condition, levels)
+            before, image = image, x + (1 - here) * self(x, x.new_full((len(x),), here), condition, told)
             if there == 1:
                 break
             left = (1 - there) / (1 - here)  # how much of x stays

@@ -42,7 +42,7 @@ FLOWING = {
     "cpu": 1,
     "cuda": 256,
 }  # pictures that a flow makes at once: always as many, so that a seed means one picture
-_NOISE = 2  # stream of a flow's noise; the prior has 0 and the posterior 1
+_NOISE, _VEIL = 2, 3  # streams of the noise of a flow's picture and of its canvas; the prior has 0 and the posterior 1
 
 
 class Sample(NamedTuple):
@@ -168,31 +168,33 @@ class NPDraw(nn.Module):
             raise InputError(
                 f"evaluations must be at least 1 and freedom from 0 to 1, not {settings[0]} and {settings[1]:g}"
             )
-        shape, size = (c.data.channels, *net.size), FLOWING.get(device.type, 16)
+        shape, size, strength = (
+            (c.data.channels, *net.size),
+            FLOWING.get(device.type, 16),
+            settings[1] * c.model_stage.noise,
+        )
         found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
 
         def work(given: Tensor) -> tuple[Tensor]:
             noise, condition = given.split([shape[0], shape[0] + 1], dim=1)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                return (net.generate(noise, condition, *settings),)
+                return (net.generate(noise, condition, settings[0], strength),)
 
         for first in range(0, len(drawing), size):
             index = torch.arange(first, first + size, device=device).clamp_max(len(drawing) - 1)  # pad with the last
-            noise = normal(wanted[index], math.prod(shape), _NOISE)
-            condition = F.interpolate(self.condition(drawing[index]), size=net.size)
-            given = torch.cat([noise.to(device).reshape(-1, *shape), condition], dim=1)  # (B,2C+1,H,W)
+            noise = normal(wanted[index], math.prod(shape), _NOISE).to(device).reshape(-1, *shape)
+            veil = normal(wanted[index], shape[0] * math.prod(c.canvas_size), _VEIL).to(device)
+            condition = self.condition(drawing[index], strength * veil.reshape(-1, shape[0], *c.canvas_size))
+            given = torch.cat([noise, F.interpolate(condition, size=net.size)], dim=1)  # (B,2C+1,H,W)
             (made,) = replay(net, settings, work, given) if device.type == "cuda" else work(given)
             found.append(made[: len(drawing) - first])
         return torch.cat(found)
 
-    def condition(self, drawing: Drawing, noise: Tensor | None = None) -> Tensor:
-        """What a flow sees of drawings: their canvases, with noise of strengths (B,) where it is given, and which cells
-        are drawn. (B,C+1,h,w)"""
+    def condition(self, drawing: Drawing, noise: Tensor | float = 0.0) -> Tensor:
+        """What a flow sees of drawings: their canvases with noise (B,C,h,w), and which cells are drawn. (B,C+1,h,w)"""
         canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
         drawn = mask_cells(place_masks(drawing, self.grid.cells).any(1), self.grid, canvas.dtype)
-        if noise is not None:
-            canvas = canvas + noise[:, None, None, None] * torch.randn_like(canvas)
-        return torch.cat([canvas, self.grid.join(drawn)], dim=1)
+        return torch.cat([canvas + noise, self.grid.join(drawn)], dim=1)
 
     @torch.no_grad()
     def sample(
@@ -337,25 +339,24 @@ class NPDraw(nn.Module):
         temperature: Tensor,
         parsed: Tensor | None,
         kl_weight: float,
-        shown: Drawing | None = None,
-        levels: Tensor | None = None,
     ) -> Loss:
         """One batch of stage two. Where `parsed` (B,) is true, or for all images where there is none, the canvas comes
-        from the parse, not from the posterior; where `shown` is given, from these drawings, which are parses corrupted
-        by `levels` (B,2): a share of wrong parts and the strength of noise.
+        from the parse, not from the posterior.
 
         Reconstruction is summed over pixels, KL and regulariser over steps and variables; all are averaged over the
         batch. The KL of each step is analytic given the (relaxed) canvases before it. Of a flow reconstruction is the
         mean squared error of the velocity, and without a bound there is no KL.
         """
         stage, places, parts = self.config.model_stage, self.grid.cells, self.bank.parts
-        choices, shown = self.posterior(images), parses if shown is None else shown
+        choices, b = self.posterior(images), len(images)
         if isinstance(self.decoder, Flow):
-            levels = images.new_zeros(len(images), 2) if levels is None else levels
-            error = self.decoder.loss(images, self.condition(shown, levels[:, 1]), levels)
+            strength = stage.noise * torch.rand(b, device=images.device)
+            veil = torch.randn(b, images.shape[1], *self.config.canvas_size, device=images.device)
+            condition = self.condition(parses, strength[:, None, None, None] * veil)
+            error = self.decoder.loss(images, condition, strength)
             regulariser = -self._log_q(choices, parses).total().mean()
             return Loss(error + stage.regulariser * regulariser, error, images.new_zeros(()), regulariser)
-        last, kl = last_cells(shown, parts, places), images.new_zeros(())
+        last, kl = last_cells(parses, parts, places), images.new_zeros(())
         if kl_weight or parsed is not None:
             perturbed = choices.perturb(noise)
             drawing = perturbed.best(self.prior.no_repeat)

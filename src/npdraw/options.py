@@ -55,9 +55,9 @@ class Decoding:
             raise InputError(f"--evaluations must be from 1 to {EVALUATIONS}, not {self.evaluations}")
         if "freedom" in given and not 0 <= given["freedom"] <= 1:
             raise InputError(f"--freedom must be from 0 to 1, not {self.freedom:g}")
-        if given.get("freedom") and not model.config.model_stage.corrupted:
+        if given.get("freedom") and not model.config.model_stage.noise:
             raise InputError(
-                "--freedom is of models that learned from corrupted parses (model-stage.corrupted), and this one did "
+                "--freedom is of models that learned from canvases with noise (model-stage.noise), and this one did "
                 "not; leave it away"
             )
         return given

@@ -15,7 +15,6 @@ from npdraw.errors import InputError
 from npdraw.model import NPDraw
 from npdraw.prior import fixed_batch
 from npdraw.processes import this_process
-from npdraw.training.corrupting import DRAWS
 from npdraw.training.moving import moves_of
 from npdraw.words import many
 
@@ -38,9 +37,8 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     weights = _count(model) * 4
     parse, sides = grid.cells * 17, 1 + config.data.mirrored  # two int64 and a bool a step
     held = (count + validation) * data.train.shape[1:].numel() + (sides * count + validation) * parse
-    moves, draws = moves_of(config.prior.shifts), DRAWS if config.model_stage.corrupted else 0
+    moves = moves_of(config.prior.shifts)
     moved = sides * count * parse * len(moves) if len(moves) > 1 else 0
-    corrupted = sides * count * grid.cells * 5 * draws  # an int32 and a bool a step
     lines = [
         f"model: {parameters(model)}; T = {grid.cells} steps ({grid.rows} x {grid.columns} cells of {k} x {k}), "
         f"{config.bank.parts} parts, canvas {grid.width} x {grid.height}"
@@ -48,7 +46,7 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
         f"data: {count:,} images to train on, {validation:,} to validate on, from {data.name}"
         + (f" (split {config.split.name})" if config.split.name else ""),
     ]
-    beside = (held + moved, held + corrupted)
+    beside = (held + moved, held)
     for name, stage, b, size, act, pixels in zip(("prior", "model"), stages, batches, sizes, kept, beside):
         n = stage.epochs * (count // (b * world))
         total = weights + 3 * 4 * size + act + pixels  # gradients and two moments of what is trained

@@ -22,15 +22,15 @@ from npdraw.model import NPDraw
 from training import tiny
 
 FLOW = {"likelihood": "flow", "width": 8, "blocks": 1, "evaluations": 5}
-STAGE = {"parsed_start": 1.0, "parsed_end": 1.0, "corrupted": 0.5, "epochs": 12, "rate": 3e-3, "optimizer": "muon"}
+STAGE = {"parsed_start": 1.0, "parsed_end": 1.0, "noise": 0.5, "epochs": 12, "rate": 3e-3, "optimizer": "muon"}
 SIDE = 12
 QUICK = ["--count", "12", "--images", "6", "--device", "cpu"]
 
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run with a flow in `flow`, untrained models in `plain`, without one, and in `strict`, whose flow is told of no
-    wrong parts; images in strokes.npz, two pictures."""
+    """A run with a flow in `flow`, untrained models in `plain`, without one, and in `strict`, whose flow saw no
+    noise; images in strokes.npz, two pictures."""
     home = tmp_path_factory.mktemp("home")
     images = tiny.strokes(130)[:, 0].numpy()
     np.savez(home / "strokes.npz", train_images=images[:88], test_images=images[88:])
@@ -38,7 +38,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     tiny.train(home / "flow", {"data": data, "decoder": FLOW, "model_stage": STAGE})
     plain = tiny.untrained({"data": data})
     store.save_model(plain, home / "plain")
-    strict = tiny.config({"data": data, "decoder": FLOW, "model_stage": STAGE | {"corrupted": 0.0}})
+    strict = tiny.config({"data": data, "decoder": FLOW, "model_stage": STAGE | {"noise": 0.0}})
     store.save_model(NPDraw(strict, plain.bank), home / "strict")
     for name, image in zip("ab", images[90:]):
         Image.fromarray(image).save(home / f"{name}.png")
@@ -259,7 +259,7 @@ WRONG = {
     "half of one": ("sample flow --evaluations 0.5 --out new", "--evaluations"),
     "too free": ("complete flow a.png --keep 0 --freedom 1.5 --out new", "--freedom must be from 0 to 1, not 1.5"),
     "not free at all": ("reconstruct flow strokes.npz --freedom -0.1 --out new", "--freedom must be from 0 to 1"),
-    "freedom that was never learned": ("sample strict --freedom 0.5 --out new", "learned from corrupted parses"),
+    "freedom that was never learned": ("sample strict --freedom 0.5 --out new", "learned from canvases with noise"),
     "freedom that is no number": ("edit flow a.png b.png --region 0,0,12,4 --freedom nan --out new", "not nan"),
     "an option of a verb without": ("info flow --freedom 1", "npdraw info has no option --freedom; it has none"),
     "a likelihood of a flow": ("evaluate flow --metrics nll --out new", "--metrics nll needs a likelihood of pixels"),
@@ -269,7 +269,7 @@ WRONG = {
 def test_what_starts_from_a_flow_learns_as_it_did(home: Path) -> None:
     model = store.model_config(home / "flow").model_stage
     found = adopt(derive(ImageSet("few", tiny.strokes(40)), Reading(), Split()), str(home / "flow")).model_stage
-    assert (found.optimizer, found.corrupted) == (model.optimizer, model.corrupted) == ("muon", 0.5)
+    assert (found.optimizer, found.noise) == (model.optimizer, model.noise) == ("muon", 0.5)
     assert found.always_parsed
 
 

@@ -74,7 +74,7 @@ class Service:
         )
 
     def _flow(self) -> bodies.FlowSettings:
-        c, free = self.model.config.decoder, self.model.config.model_stage.corrupted > 0
+        c, free = self.model.config.decoder, self.model.config.model_stage.noise > 0
         preview = min(c.evaluations, bodies.PREVIEW)
         return bodies.FlowSettings(evaluations=c.evaluations, preview=preview, freedom=c.freedom, free=free)
 

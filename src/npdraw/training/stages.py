@@ -43,7 +43,6 @@ from npdraw.parsing import parse
 from npdraw.prior import Prior
 from npdraw.processes import this_process
 from npdraw.progress import Progress
-from npdraw.training.corrupting import Corrupted
 from npdraw.training.loop import Stage, enough_memory, fit, order
 from npdraw.training.moving import moves_of, some_moves
 from npdraw.training.ordering import some_orders
@@ -92,11 +91,10 @@ class ModelObjective(nn.Module):
 
     def forward(
         self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor, noise: Tensor, heat: Tensor,
-        parsed: Tensor | None, weight: float, *corrupted: Tensor,
+        parsed: Tensor | None, weight: float,
     ) -> Loss:  # fmt: skip
-        shown = (Drawing(*corrupted[:3]), corrupted[3]) if corrupted else ()
         with autocast(images.device, self.model.config.precision):
-            return self.model.training_loss(images, Drawing(what, where, whether), noise, heat, parsed, weight, *shown)
+            return self.model.training_loss(images, Drawing(what, where, whether), noise, heat, parsed, weight)
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -361,7 +359,6 @@ def fit_model(
     model.prior.requires_grad_(s.joint)
     score = SampleScore(network, validation.pixels, validation.seeds, config, device) if network else None
     model.prior.eval()
-    corrupted = Corrupted.draw(model.prior, training.parses, s.corrupted, config.seed) if s.corrupted else None
     extra: dict[str, Tensor] = {}
     # Where the decoder learns from parses alone, samples tell nothing of the posterior, which learns on to the end.
     scored_net = model.decoder if s.always_parsed and not s.joint else model
@@ -378,9 +375,7 @@ def fit_model(
         parsed = None if s.always_parsed else torch.rand(len(images), device=device) < share
         heat = torch.full((), max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
         weight = s.kl * s.kl_every if step % s.kl_every == 0 else 0.0
-        shown, levels = corrupted.take(index, parses) if corrupted else (None, None)
-        more = () if shown is None else (*shown.tensors(), levels)
-        return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight, *more
+        return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
         last = epoch + 1 == s.epochs
