@@ -45,11 +45,12 @@ def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
     k, data = c.bank.part_size, found["data"]
     images = describe(c.data.channels, c.data.height, c.data.width)
     heat = f"temperature {found['temperature']:g}"
+    past = "" if found["preset"] == found["set"] else " It goes past the paper's model (docs/plus.md)."
     trained = f"{data['train']:,} training images, {data['validation']:,} more to validate on"
     return f"""# The `{name}` model
 
 NP-DRAW (Zeng et al., UAI 2021) of {facts.title}, {images}: {c.bank.parts} parts of {k} x {k}, T = {grid.cells} steps,
-{parameters(model)}, in half precision.
+{parameters(model)}, in half precision.{past}
 
     npdraw sample {name} --out samples
     NPDraw.from_pretrained("{name}").sample(64)
