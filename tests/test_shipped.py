@@ -70,4 +70,6 @@ def test_they_are_in_the_package_and_small_enough() -> None:
     files = [path for folder in SHIPPED.values() for path in folder.rglob("*") if path.is_file()]
     package = Path(store.__file__).parent
     assert all(any(path.relative_to(package).match(pattern) for pattern in patterns) for path in files)
-    assert sum(path.stat().st_size for path in files) < 220e6
+    sizes = {name: sum(path.stat().st_size for path in folder.rglob("*")) for name, folder in SHIPPED.items()}
+    assert sum(sizes.values()) < 220e6 and max(sizes.values()) < 64e6
+    assert sum(size for name, size in sizes.items() if not name.endswith(table1.PLUS)) < 60e6
