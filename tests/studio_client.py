@@ -39,7 +39,7 @@ def small(
 ) -> NPDraw:
     """A model with random weights: 3 x 3 cells of 4 pixels, one row above and two below the canvas."""
     plain = {"likelihood": "bernoulli" if c == 1 else "mixture"}
-    flowing = {"likelihood": "flow", "blocks": 1, "evaluations": 9, "freedom": 0.25}
+    flowing = {"likelihood": "flow", "blocks": 1, "evaluations": 9, "freedom": 0.25 * free}
     sections = {
         "data": {"height": height, "width": width, "channels": c, "canvas": max(height, width), **data},
         "bank": {"part_size": k, "parts": m},

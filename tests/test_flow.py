@@ -1,5 +1,9 @@
 """`Flow`: its grid of times and its steps against plain loops, its loss, its net, and pictures by seed."""
 
+import re
+from dataclasses import replace
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -170,7 +174,7 @@ def test_the_condition_is_the_canvas_and_the_drawn_cells() -> None:
         torch.arange(9)[None],
         torch.tensor([[1, 0, 1, 1, 0, 0, 1, 0, 1]]) > 0,
     )
-    found = model.condition(drawing)
+    found = model.condition(drawing, torch.zeros(1, 3, 9, 12))
     grid, drawn = Grid(9, 12, 4), drawing.whether[0].tolist()
     assert found.shape == (1, 4, 9, 12) and torch.equal(found[:, :3], model.render(drawing))
     top, left = grid.corner
@@ -217,7 +221,7 @@ def watched(model: NPDraw, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor
 def test_freedom_is_noise_on_the_canvas_whose_strength_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small()
     drawing = model.sample(1).drawing
-    plain, seen = model.condition(drawing), watched(model, monkeypatch)
+    plain, seen = model.condition(drawing, torch.zeros(1, 3, 9, 12)), watched(model, monkeypatch)
 
     def noise(seed: int, freedom: float) -> Tensor:
         model.decode(drawing, seed, 1, freedom)
@@ -236,7 +240,7 @@ def test_freedom_is_noise_on_the_canvas_whose_strength_is_told(monkeypatch: pyte
 def test_noise_in_training_has_all_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images = small(), torch.rand(400, 3, 9, 12)
     parses, seen = model.parse(images), watched(model, monkeypatch)
-    plain = model.condition(parses)
+    plain = model.condition(parses, torch.zeros(400, 3, 9, 12))
     torch.manual_seed(0)
     model.training_loss(images, parses, model.posterior.noise(400), torch.tensor(1.0), None, 1.0)
     ((condition, strength),) = seen
@@ -246,11 +250,26 @@ def test_noise_in_training_has_all_strengths(monkeypatch: pytest.MonkeyPatch) ->
     assert strength.mean().item() == pytest.approx(0.25, abs=0.02)
 
 
-@pytest.mark.parametrize(("evaluations", "freedom"), [(0, 0.0), (-3, 0.0), (5, -0.1), (5, 1.1)])
-def test_settings_that_make_no_picture(evaluations: int, freedom: float) -> None:
+@pytest.mark.parametrize(
+    ("evaluations", "freedom"),
+    [(0, 0.0), (-3, 0.0), (5, -0.1), (5, 1.0000001), (5, float("nan")), (5.0, 0.0), ("5", 0.0), (5, "1")],
+)
+def test_settings_that_make_no_picture(evaluations: Any, freedom: Any) -> None:
     model = small()
-    with pytest.raises(InputError, match="at least 1 and freedom from 0 to 1"):
+    hint = "whole number of at least 1 and freedom a number from 0 to 1, not " + re.escape(
+        f"{evaluations!r} and {freedom!r}"
+    )
+    with pytest.raises(InputError, match=hint):
         model.decode(model.sample(1).drawing, 0, evaluations, freedom)
+
+
+def test_freedom_that_was_not_learned() -> None:
+    model = small()
+    drawing = model.sample(1).drawing
+    model.config = replace(model.config, model_stage=replace(model.config.model_stage, noise=0.0))
+    assert model.decode(drawing, freedom=0).shape == (1, 3, 9, 12)
+    with pytest.raises(InputError, match="learned from no noise"):
+        model.decode(drawing, freedom=0.5)
 
 
 def test_no_likelihood_is_computed() -> None:
@@ -302,3 +321,10 @@ def test_a_reconstruction_with_a_seed_is_the_same_in_any_batch() -> None:
 def test_settings_that_do_not_go_together(decoder: str, stage: dict[str, object], hint: str) -> None:
     with pytest.raises(InputError, match=hint):
         from_dict(Config, {"decoder": {"likelihood": decoder}, "model_stage": stage})
+
+
+def test_freedom_needs_noise() -> None:
+    for decoder in ({"likelihood": "flow", "freedom": 0.5}, {"freedom": 0.5}):
+        stage = {"parsed_start": 1.0, "parsed_end": 1.0}
+        with pytest.raises(InputError, match=r"freedom needs a flow that learns from noise"):
+            from_dict(Config, {"decoder": decoder, "model_stage": stage})

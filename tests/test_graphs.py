@@ -1,12 +1,16 @@
 """A batch as one CUDA graph draws what the same batch draws step by step. (The CPU draws step by step always.)"""
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 from npdraw import graphs
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid
+from npdraw.config import Config, from_dict
 from npdraw.flow import Flow
+from npdraw.model import NPDraw
 from npdraw.prior import Prior, fixed_batch
 
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
@@ -17,6 +21,21 @@ def small() -> Prior:
     bank = PartBank(torch.rand(8, 1, 5, 5))
     prior = Prior(bank, Grid(20, 20, 5), width=32, depth=2, heads=2, head_dim=32, mlp=64)
     return prior.eval().requires_grad_(False).to("cuda")
+
+
+def small_flow() -> NPDraw:
+    torch.manual_seed(0)
+    settings = {
+        "data": {"height": 16, "width": 16, "canvas": 16, "channels": 3},
+        "bank": {"part_size": 4, "parts": 5},
+        "prior": {"width": 16, "depth": 1, "heads": 2, "head_dim": 8, "mlp": 16},
+        "posterior": {"layers": 3, "width": 8},
+        "decoder": {"likelihood": "flow", "width": 16, "blocks": 1, "evaluations": 3},
+        "model_stage": {"parsed_start": 1.0, "parsed_end": 1.0, "noise": 1.0},
+    }
+    model = NPDraw(from_dict(Config, settings), PartBank(torch.rand(5, 3, 4, 4)))
+    torch.nn.init.normal_(model.decoder.last.weight, std=0.1)
+    return model.eval().requires_grad_(False).to("cuda")
 
 
 @needs_cuda
@@ -70,3 +89,16 @@ def test_a_recorded_flow_makes_what_its_steps_make() -> None:
     with torch.no_grad():
         assert all(torch.equal(x, work(y)[0]) for x, y in zip(made, given, strict=True))
     assert not torch.equal(made[0], made[1])
+
+
+@needs_cuda
+def test_models_that_share_a_net_have_recordings_of_their_own_noise() -> None:
+    model = small_flow()
+    drawing = model.prior.sample(1)
+    pictures = []
+    for noise in (1.0, 0.25, 1.0, 0.25):
+        model.config = replace(model.config, model_stage=replace(model.config.model_stage, noise=noise))
+        pictures += [model.decode(drawing, freedom=1.0) for _ in range(3)]  # step by step, recorded, replayed
+    strong, weak = pictures[:3] + pictures[6:9], pictures[3:6] + pictures[9:]
+    assert all(torch.equal(x, strong[0]) for x in strong) and all(torch.equal(x, weak[0]) for x in weak)
+    assert not torch.equal(strong[0], weak[0])

@@ -8,7 +8,7 @@ import pytest
 import torch
 from PIL import Image
 
-from npdraw import inputs, store
+from npdraw import inputs, show, store
 from npdraw.cli import main
 from npdraw.config import Reading
 from small_models import save_models
@@ -53,6 +53,15 @@ def test_who_asked_for_inverted_pictures_gets_them(pages: np.ndarray, capsys: py
     ink.config = replace(ink.config, reading=Reading(invert="yes"))
     assert np.array_equal(inputs.read_for(ink, "night/0.png", None, None)[0, 0], pages[0])
     assert np.array_equal(inputs.read_for(grey, "night/0.png", None, None)[0, 0], 255 - pages[0])
+    assert TOLD not in "".join(capsys.readouterr())
+
+
+def test_a_picture_of_our_own_is_taken_as_it_is(pages: np.ndarray, capsys: pytest.CaptureFixture[str]) -> None:
+    """The studio's pictures say that they are; a dense one of ink on paper may well be dark."""
+    ink = store.load_model("ink")
+    said = show.inscribed(ink.prior.sample(1), "ink", "0" * 16, 3)
+    Image.fromarray(255 - pages[0]).save("dense.png", pnginfo=said)
+    assert np.array_equal(inputs.read_for(ink, "dense.png", None, None)[0, 0], pages[0])
     assert TOLD not in "".join(capsys.readouterr())
 
 

@@ -3,6 +3,7 @@
 import json
 import pickle
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -375,3 +376,26 @@ def test_written_tensors_are_readable_by_others(tmp_path: Path) -> None:
     store.save_bank(PartBank(torch.rand(2, 1, 3, 3)), tmp_path / "bank.safetensors")
     (tmp_path / "plain").write_text("")
     assert (tmp_path / "bank.safetensors").stat().st_mode == (tmp_path / "plain").stat().st_mode
+
+
+def test_a_folder_in_the_way_of_one_file_leaves_nothing_of_the_others(tmp_path: Path) -> None:
+    (tmp_path / "second").mkdir()
+    paths = [tmp_path / "new" / "first", tmp_path / "second"]
+    with pytest.raises(InputError, match="second is a folder"), store.replacing_all(paths):
+        pass
+    assert [path.name for path in tmp_path.iterdir()] == ["second"]
+
+
+def test_threads_that_write_one_file_leave_one_of_their_texts(tmp_path: Path) -> None:
+    texts = [str(i) * 1000 for i in range(4)]
+    with ThreadPoolExecutor(4) as pool:
+        list(pool.map(lambda text: [store.write_text(tmp_path / "file", text) for _ in range(40)], texts))
+    assert store.read_text(tmp_path / "file") in texts and len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_key_that_a_models_config_should_not_have_is_said_with_its_file(tmp_path: Path) -> None:
+    settings = {"format": "npdraw-model", "version": store.VERSION, "config": {"model_stage": {"unheard": 1}}}
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    (tmp_path / "model.safetensors").touch()
+    with pytest.raises(InputError, match=r"config\.json: unknown config key model_stage\.unheard; remove it"):
+        store.model_config(tmp_path)

@@ -357,7 +357,11 @@ class Config:
         if self.decoder.likelihood == "flow" and self.model_stage.joint:
             raise InputError("a flow has no bound that could train the prior; leave --model-stage.joint away")
         if self.model_stage.noise and self.decoder.likelihood != "flow":
-            raise InputError("model-stage.noise is of flows; leave it away, or give --decoder.likelihood flow")
+            raise InputError("model-stage.noise is of flows; give --model-stage.noise 0, or --decoder.likelihood flow")
+        if self.decoder.freedom and not self.model_stage.noise:
+            raise InputError(
+                "decoder.freedom needs a flow that learns from noise; give --model-stage.noise, or --decoder.freedom 0"
+            )
         if self.bank.parts > self.bank.patches:
             raise InputError(
                 f"{self.bank.parts} parts asked for of {self.bank.patches} patches; ask for fewer parts or more patches"
@@ -418,8 +422,9 @@ def from_dict(cls: type[T], data: Any, path: str = "") -> T:
     for key, value in data.items():
         name = f"{path}{key}"
         if key not in hints:
-            near = difflib.get_close_matches(str(key), hints, n=1, cutoff=0.0)
-            raise InputError(f"unknown config key {name}; did you mean {path}{near[0]}?")
+            near = difflib.get_close_matches(str(key), hints, n=1)
+            meant = f"did you mean {path}{near[0]}?" if near else "remove it"
+            raise InputError(f"unknown config key {name}; {meant}")
         hint = hints[key]
         nested = isinstance(hint, type) and dataclasses.is_dataclass(hint)
         values[key] = from_dict(hint, value, f"{name}.") if nested else _scalar(hint, value, name)

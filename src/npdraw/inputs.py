@@ -94,24 +94,29 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
     if images.shape[1] > c.data.channels or images.shape[2:] != model.decoder.size:
         wanted = describe(c.data.channels, *model.decoder.size)
         raise InputError(f"{source} holds images of {describe(*images.shape[1:])}, but the model is for {wanted}")
-    if inverted and light_on_dark(model, images):
+    if inverted and not _inscribed(source) and light_on_dark(model, images):
         Progress().say(f"{source}: light on dark, unlike the model's own pictures: read with light and dark exchanged")
         images = 255 - images
     return images.expand(-1, c.data.channels, -1, -1)
 
 
 def light_on_dark(model: NPDraw, images: Tensor) -> bool:
-    """Whether images (N,C,H,W) uint8 that were inverted as the model's own were light on dark before, as training would
-    have noticed: ink on paper is all that such a model knows."""
+    """Whether images (N,C,H,W) uint8 that were inverted as the model's own were light on dark before: ink on paper is
+    all that such a model knows. Judged as training judges a set, though these may be few, or one."""
     c, some = model.config, images[:: -(-len(images) // LOOKED_AT)]
     return c.data.inverted and c.reading.invert == "auto" and looks_like_paper(some.numpy())
+
+
+def _inscribed(source: str) -> show.Inscription | None:
+    """What npdraw wrote into a picture file, where that is one of its own."""
+    path = Path(source).expanduser()
+    return show.inscription(path.read_bytes()) if path.suffix.lower() == ".png" and path.is_file() else None
 
 
 def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
     """What a PNG says of the drawing that it shows (the studio exports such), the drawing tidy, where it was made with
     the weights of this model, which goes by `name`."""
-    path = Path(source).expanduser()
-    found = show.inscription(path.read_bytes()) if path.suffix.lower() == ".png" and path.is_file() else None
+    found = _inscribed(source)
     if found is None or found.weights != store.weights_hash(name)[:16]:
         return None
     try:

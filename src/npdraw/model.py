@@ -6,8 +6,9 @@ What is reported comes from hard drawings: `elbo` and `log_likelihood` never see
 
 import math
 from collections.abc import Sequence
+from numbers import Real
 from pathlib import Path
-from typing import NamedTuple, Self
+from typing import NamedTuple, Self, SupportsIndex
 
 import torch
 import torch.nn.functional as F
@@ -42,7 +43,7 @@ FLOWING = {
     "cpu": 1,
     "cuda": 256,
 }  # pictures that a flow makes at once: always as many, so that a seed means one picture
-_NOISE, _VEIL = 2, 3  # streams of the noise of a flow's picture and of its canvas; the prior has 0 and the posterior 1
+_NOISE, _VEIL = 3, 4  # streams of the noise of a flow's picture and of its canvas; prior, posterior and ink have 0 to 2
 
 
 class Sample(NamedTuple):
@@ -142,7 +143,8 @@ class NPDraw(nn.Module):
 
         A flow makes number i from the noise of seed + i (or seed[i]); the same drawing with the same seed is the same
         picture, and a drawing that differs in one cell one that differs around it. More evaluations are better and
-        slower, fewer a preview. To other decoders these three say nothing.
+        slower, fewer a preview. With freedom 0 it keeps to the drawing, up to 1 it improves on it. To other decoders
+        these three say nothing.
         """
         self._no_batch_statistics()
         if isinstance(self.decoder, Flow):
@@ -158,27 +160,26 @@ class NPDraw(nn.Module):
         """`decode` by a flow, as many pictures at a time as FLOWING says; on a GPU each time as one CUDA graph."""
         c, net, device = self.config, self.decoder, self.device
         assert isinstance(net, Flow)
-        settings = (
-            c.decoder.evaluations if evaluations is None else evaluations,
-            c.decoder.freedom if freedom is None else freedom,
-        )
+        evaluations = c.decoder.evaluations if evaluations is None else evaluations
+        freedom = c.decoder.freedom if freedom is None else freedom
         if len(seeds) != len(drawing):
             raise InputError(f"{len(drawing)} drawings need as many seeds, not {len(seeds)}")
-        if settings[0] < 1 or not 0 <= settings[1] <= 1:
+        whole, real = isinstance(evaluations, SupportsIndex), isinstance(freedom, Real)
+        if not whole or not real or evaluations < 1 or not 0 <= freedom <= 1:
             raise InputError(
-                f"evaluations must be at least 1 and freedom from 0 to 1, not {settings[0]} and {settings[1]:g}"
+                "evaluations must be a whole number of at least 1 and freedom a number from 0 to 1, not "
+                f"{evaluations!r} and {freedom!r}"
             )
-        shape, size, strength = (
-            (c.data.channels, *net.size),
-            FLOWING.get(device.type, 16),
-            settings[1] * c.model_stage.noise,
-        )
+        if freedom and not c.model_stage.noise:
+            raise InputError("this flow learned from no noise (model-stage.noise), so it has no freedom; leave it at 0")
+        strength = c.model_stage.noise * freedom
+        shape, size = (c.data.channels, *net.size), FLOWING.get(device.type, 16)
         found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
 
         def work(given: Tensor) -> tuple[Tensor]:
             noise, condition = given.split([shape[0], shape[0] + 1], dim=1)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                return (net.generate(noise, condition, settings[0], strength),)
+                return (net.generate(noise, condition, evaluations, strength),)
 
         for first in range(0, len(drawing), size):
             index = torch.arange(first, first + size, device=device).clamp_max(len(drawing) - 1)  # pad with the last
@@ -186,11 +187,11 @@ class NPDraw(nn.Module):
             veil = normal(wanted[index], shape[0] * math.prod(c.canvas_size), _VEIL).to(device)
             condition = self.condition(drawing[index], strength * veil.reshape(-1, shape[0], *c.canvas_size))
             given = torch.cat([noise, F.interpolate(condition, size=net.size)], dim=1)  # (B,2C+1,H,W)
-            (made,) = replay(net, settings, work, given) if device.type == "cuda" else work(given)
+            (made,) = replay(net, (evaluations, strength), work, given) if device.type == "cuda" else work(given)
             found.append(made[: len(drawing) - first])
         return torch.cat(found)
 
-    def condition(self, drawing: Drawing, noise: Tensor | float = 0.0) -> Tensor:
+    def condition(self, drawing: Drawing, noise: Tensor) -> Tensor:
         """What a flow sees of drawings: their canvases with noise (B,C,h,w), and which cells are drawn. (B,C+1,h,w)"""
         canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
         drawn = mask_cells(place_masks(drawing, self.grid.cells).any(1), self.grid, canvas.dtype)

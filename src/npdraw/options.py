@@ -54,7 +54,7 @@ class Decoding:
         if "evaluations" in given and not 1 <= given["evaluations"] <= EVALUATIONS:
             raise InputError(f"--evaluations must be from 1 to {EVALUATIONS}, not {self.evaluations}")
         if "freedom" in given and not 0 <= given["freedom"] <= 1:
-            raise InputError(f"--freedom must be from 0 to 1, not {self.freedom:g}")
+            raise InputError(f"--freedom must be from 0 to 1, not {self.freedom}")
         if given.get("freedom") and not model.config.model_stage.noise:
             raise InputError(
                 "--freedom is of models that learned from canvases with noise (model-stage.noise), and this one did "

@@ -7,6 +7,7 @@ under a temporary name, flushed to the disk and renamed, so a reader sees the ol
 import hashlib
 import json
 import os
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from importlib import resources
@@ -39,11 +40,13 @@ def replacing(path: Path) -> Iterator[Path]:
 @contextmanager
 def replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
     """The same for files that belong together: none takes its place before all are written."""
-    temporaries = [path.with_name(f".{path.name}.{os.getpid()}.tmp") for path in paths]
+    writer = f"{os.getpid()}-{threading.get_ident()}"
+    temporaries = [path.with_name(f".{path.name}.{writer}.tmp") for path in paths]
     for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
         if path.is_dir():
             raise InputError(f"{path} is a folder, and a file is to be written there; remove it, or write elsewhere")
+    for path in paths:
+        path.parent.mkdir(parents=True, exist_ok=True)
     try:
         yield temporaries
         for temporary in temporaries:
@@ -195,7 +198,10 @@ def model_config(source: str | Path) -> Config:
         raise InputError(f"{folder / SETTINGS} does not describe an npdraw model")
     if settings.get("version") != VERSION:
         raise InputError(f"{folder} holds a model of version {settings.get('version')}; this npdraw reads {VERSION}")
-    return from_dict(Config, settings.get("config"))
+    try:
+        return from_dict(Config, settings.get("config"))
+    except InputError as error:
+        raise InputError(f"{folder / SETTINGS}: {error}") from None
 
 
 def _find(source: str | Path) -> Path | None:

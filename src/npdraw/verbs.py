@@ -172,7 +172,7 @@ class Sample:
     npz: Flag = False
     """Write samples.npz: uint8 `images` (N, H, W) or (N, H, W, 3), and `seeds`."""
     json: Flag = False
-    """Write drawings.json, which says seeds, temperature, top-k and top-p too."""
+    """Write drawings.json, which says with what they were drawn too: seeds, temperature, ..."""
     animate: Flag = False
     """Write animation.gif and animation.mp4: every step, the newest part outlined."""
     decoding: HowDecoded = field(default_factory=Decoding)
@@ -224,7 +224,7 @@ class Sample:
                 np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
             written.append(self.out / "samples.npz")
         if self.json:
-            store.save_drawing(drawing, self.out / "drawings.json", model.bank, seeds=seeds, **options)
+            store.save_drawing(drawing, self.out / "drawings.json", model.bank, seeds=seeds, **options, **settings)
             written.append(self.out / "drawings.json")
         if self.animate:
             written += _animation(model, drawing[:IN_ANIMATION], shown[:IN_ANIMATION], self.out / "animation")

@@ -123,9 +123,11 @@ def test_evaluations_and_freedom_reach_the_flow(
 ) -> None:
     own, few, free = (
         np.load(run(f"sample flow --seeds 3-5 --npz {words}", tmp_path / str(i)) / "samples.npz")["images"]
-        for i, words in enumerate(["", "--evaluations 1", "--evaluations 9 --freedom 1"])
+        for i, words in enumerate(["", "--evaluations 1", "--evaluations 9 --freedom 1 --json"])
     )
     assert "temperature 1, evaluations 9, freedom 1\n" in capsys.readouterr().out
+    said = json.loads((tmp_path / "2" / "drawings.json").read_text())
+    assert (said["seeds"], said["evaluations"], said["freedom"]) == ([3, 4, 5], 9, 1.0)
     drawing = model.sample(3, seed=3).drawing
     assert np.array_equal(few, shown(model.decode(drawing, 3, evaluations=1)))
     assert np.array_equal(free, shown(model.decode(drawing, 3, evaluations=9, freedom=1.0)))
