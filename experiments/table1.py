@@ -9,9 +9,10 @@
 `train` trains the preset NAME in OUT/NAME-seedS, or goes on with what lies there, and leaves the weights in half
 precision in OUT/NAME-seedS/shipped. With --init it is another spell of the model that an earlier one left in FOLDER: N
 more epochs of stage two, from its weights. `score` takes the scores of such a run, or of a saved model, by the protocol
-`paper` into FOLDER/scores, and the row into table1.json. A model is scored once and no row replaces another: test
-images choose nothing. With --count it is a try and no row. `table` writes README.md's table from the rows. `ship` puts
-a scored model into the package, with its card. SOURCE is another place of the same images, a .npz.
+`paper` into FOLDER/scores, and the row into table1.json. A model is scored once. A row that is to be replaced has to be
+removed by hand, and that is to be told: test images choose nothing. With --count it is a try and no row. `table` writes
+README.md's table from the rows. `ship` puts a scored model into the package, with its card. SOURCE is another place of
+the same images, a .npz.
 """
 
 import argparse

@@ -98,7 +98,7 @@ class Complete:
             if found.effective < self.count:
                 say("these are few: with more --particles the completions would suit better and differ more")
         if len(found.drawings) < self.count:
-            say(f"only {len(found.drawings)} of {self.count} completions differ")
+            say(f"{self.count} were drawn, {len(found.drawings)} of them different")
         say(" number     log p  parts")
         for i, (log_p, parts) in enumerate(zip(found.log_prob.tolist(), found.drawings.whether.sum(1).tolist())):
             say(f"{i + 1:7}{log_p:10.2f}{parts:7}")

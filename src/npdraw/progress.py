@@ -45,8 +45,10 @@ class Progress:
         """One line that stays."""
         self.console.print(text, markup=False)
 
-    def start(self, title: str, total: int, done: int = 0) -> None:
+    def start(self, title: str, total: int, done: int = 0, early: bool = False) -> None:
+        """Begin with some work; `early`: it may end before all of it is done."""
         self.title, self.total, self.done, self._first = title, total, done, done
+        self._most = "at most " if early else ""
         self._began = self._said = time.monotonic()
         self._text = ""
         if self._bar:
@@ -63,4 +65,6 @@ class Progress:
         if self.done == self.total or now - self._said >= EVERY:
             self._said = now
             left = (now - self._began) / max(1, self.done - self._first) * (self.total - self.done)
-            self.say(f"{self.title}: {self.done:,} of {self.total:,}, {left:,.0f} s left  {self._text}".rstrip())
+            self.say(
+                f"{self.title}: {self.done:,} of {self.total:,}, {self._most}{left:,.0f} s left  {self._text}".rstrip()
+            )

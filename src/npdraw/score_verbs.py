@@ -1,6 +1,6 @@
 """The verb that scores: `evaluate`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from tyro.conf import Positional, arg
 
 from npdraw.errors import InputError
-from npdraw.options import DataDir, Device, InceptionFile, Maybe, say, say_written
+from npdraw.options import DataDir, Decoding, Device, HowDecoded, InceptionFile, Maybe, say, say_written
 from npdraw.words import many
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class Evaluate:
     """Drawings an image of the importance-weighted likelihood."""
     images: int = 1000
     """Held-out images, evenly chosen among those scored against, for likelihood, PSNR, use of the bank and edits."""
+    decoding: HowDecoded = field(default_factory=Decoding)
     inception: InceptionFile = None
     data_dir: DataDir = None
     device: Device = "auto"
@@ -72,6 +73,11 @@ class Evaluate:
         device = inputs.prepare(self.device, self.out)
         metrics = () if self.metrics == "all" else tuple(m.strip() for m in self.metrics.split(","))
         model = store.load_model(self.subject, device) if store.is_model(self.subject) else None
+        if model is None and self.decoding != Decoding():
+            raise InputError(f"--evaluations and --freedom are of models, and {self.subject} is none; leave them away")
+        if model is not None:  # scored as if these were its own settings
+            c, how = model.config, self.decoding.of(model)
+            model.config = replace(c, decoder=replace(c.decoder, **how))
         request = Request(
             metrics, self.protocol, self.count, self.seed, self.temperature, self._ink(model), self.importance,
             self.images,

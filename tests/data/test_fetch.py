@@ -438,8 +438,8 @@ def test_an_interrupt_keeps_what_was_got(site: Site, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("size", [len(BODY), 0])
 def test_wrong_content_is_dropped(site: Site, tmp_path: Path, size: int) -> None:
-    message = refused(tmp_path, site.at("/a", wrong), size=size)
-    assert "(its content is not the published one). Get the file by hand" in message
+    message = refused(tmp_path, url := site.at("/a", wrong), size=size)
+    assert f"(its content is not the published one). Get {url} by hand" in message
     assert not part_of(tmp_path).exists()
     check(tmp_path, get(tmp_path, site.at("/a", wrong), site.at("/b", full), size=size))
     assert site.requests == [("/a", None), ("/a", None), ("/b", None)]
@@ -493,12 +493,11 @@ def test_every_mirror_has_its_reason(site: Site, tmp_path: Path) -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))  # bound but not listening: refuses
         closed = f"127.0.0.1:{free.getsockname()[1]}"
-        message = refused(
-            tmp_path, site.at("/a", status(404)), site.at("/b", status(500)), site.at("/c", page), f"http://{closed}/d"
-        )
+        first = site.at("/a", status(404))
+        message = refused(tmp_path, first, site.at("/b", status(500)), site.at("/c", page), f"http://{closed}/d")
     assert message == (
         f"cannot download pixels.gz: {site.host} (HTTP 404 Not Found); {site.host} (HTTP 500 Internal Server Error); "
-        f"{site.host} (answered with a web page); {closed} (Connection refused). Get the file by hand and put it at "
+        f"{site.host} (answered with a web page); {closed} (Connection refused). Get {first} by hand and put it at "
         f"{tmp_path / NAME}, or choose a folder that has it with --data-dir"
     )
     assert [path for path, _ in site.requests] == ["/a", "/b", "/c"]  # each was asked once

@@ -264,6 +264,7 @@ WRONG = {
     "freedom that was never learned": ("sample strict --freedom 0.5 --out new", "learned from canvases with noise"),
     "freedom that is no number": ("edit flow a.png b.png --region 0,0,12,4 --freedom nan --out new", "not nan"),
     "an option of a verb without": ("info flow --freedom 1", "npdraw info has no option --freedom; it has none"),
+    "freedom of samples": ("evaluate strokes.npz --against strokes.npz --freedom 1 --out new", "are of models, and"),
     "a likelihood of a flow": ("evaluate flow --metrics nll --out new", "--metrics nll needs a likelihood of pixels"),
 }
 
@@ -290,6 +291,15 @@ def test_wrong_options_are_one_sentence_and_leave_nothing(name: str, capsys: pyt
 def evaluate(words: list[str], out: Path) -> dict[str, Any]:
     assert main(["evaluate", "--out", str(out), *QUICK, *words]) == 0
     return json.loads((out / "scores.json").read_text())
+
+
+def test_scores_are_taken_as_it_is_asked_for(tmp_path: Path) -> None:
+    own, free = (
+        evaluate(["flow", "--metrics", "kid", *words], tmp_path / str(i))
+        for i, words in enumerate([[], ["--freedom", "1", "--evaluations", "3"]])
+    )
+    assert [(x["evaluations"], x["freedom"]) for x in (own, free)] == [(5, 0.0), (3, 1.0)]
+    assert own["scores"]["kid"]["value"] != free["scores"]["kid"]["value"]
 
 
 def test_all_that_applies_is_scored(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

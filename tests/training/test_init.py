@@ -98,9 +98,12 @@ def test_the_first_validation_loss_is_that_of_the_model_itself(start: Path, tmp_
         assert first["validation"] == pytest.approx(-float(own.prior.log_prob(drawing).mean()), rel=1e-6)
 
 
-def test_the_start_is_kept_where_no_epoch_is_better(start: Path, tmp_path: Path) -> None:
+def test_the_start_is_kept_where_no_epoch_is_better_and_it_is_said(
+    start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     wild = replace(config(start), prior_stage=replace(config(start).prior_stage, rate=1.0))
-    model = train(tmp_path / "run", wild)
+    model = stages.train(wild, FEW, tmp_path / "run")
+    assert "nats an image, of the weights it starts from; no epoch had less" in capsys.readouterr().out
     losses = tiny.losses(tmp_path / "run", "prior", "validation")
     assert len(losses) == 4 and min(losses) == losses[0] < losses[1]
     assert not tiny.differing(model.prior.state_dict(), store.load_model(start).prior.state_dict())

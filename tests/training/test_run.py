@@ -262,6 +262,11 @@ def test_long_work_says_how_far_it_is(capsys: pytest.CaptureFixture[str], plain:
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("stage prior: 903 of 1,000, 485 s left")
     assert [line.split()[2] for line in lines] == ["903", "906", "909"]
+    with Progress() as progress:
+        progress.start("stage prior", 4, early=True)
+        for _ in range(3):
+            progress.step()
+    assert "3 of 4, at most 5 s left" in capsys.readouterr().out
 
 
 def test_terminal_gets_a_bar_with_rate_and_remaining_time(

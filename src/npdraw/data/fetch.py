@@ -74,7 +74,9 @@ def fetch(remote: Remote, folder: Path, progress: Progress, advice: str = "") ->
             f"cannot read or write {path} ({error.strerror or error}); see that there is room and permission, or "
             f"choose another folder with --data-dir{_kept(part)}"
         ) from error
-    advice = advice or f"Get the file by hand and put it at {path}, or choose a folder that has it with --data-dir"
+    advice = (
+        advice or f"Get {remote.urls[0]} by hand and put it at {path}, or choose a folder that has it with --data-dir"
+    )
     raise InputError(f"cannot download {path.name}: {'; '.join(failures)}{_kept(part)}. {advice}")
 
 

@@ -44,6 +44,7 @@ class Stage:
     extra: dict[str, Tensor]  # further tensors that belong to the stage's state; changed in place or by key
     setting: str  # what to lower when memory is short
     muon: Sequence[nn.Parameter] = ()  # what Muon moves, with Adam for all else; none: Adam alone
+    early: bool = False  # whether `over` may ever be true
 
 
 class Average:
@@ -201,7 +202,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         sums, since, began = {}, 0, time.monotonic()
         return f"loss {means['total']:.4g}, {speed:,.0f} images/s"
 
-    progress.start(f"stage {stage.name}", total, step)
+    progress.start(f"stage {stage.name}", total, step, stage.early)
     indices = order(count, config.seed, stage.name, step // per_epoch).to(device)
     with enough_memory(device, f"--{stage.setting} (now {batch})"), interruptible(fabric.world_size == 1) as asked:
         while step < total and not stage.over():

@@ -317,7 +317,7 @@ def fit_prior(
         loss = fabric.broadcast(torch.cat(losses).cpu().double().mean())  # all keep and stop alike
         extra["waited"] = extra.get("waited", torch.tensor(0)) + 1  # epochs since the best one
         if "best" not in extra or loss < extra["best"]:
-            extra["best"], extra["waited"] = loss, torch.tensor(0)
+            extra["best"], extra["waited"], extra["epoch"] = loss, torch.tensor(0), torch.tensor(epoch + 1)
             extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in objective.state_dict().items()})
         return {"epoch": epoch + 1, "validation": float(loss)}
 
@@ -336,12 +336,19 @@ def fit_prior(
         run.rewind("prior", -1)
         run.log("prior", 0, after_epoch(-1, 0))
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
-    stage = Stage("prior", objective, *settings, batch_of, after_epoch, over, extra, "prior-stage.batch")
+    stage = Stage(
+        "prior", objective, *settings, batch_of, after_epoch, over, extra, "prior-stage.batch", early=s.patience > 0
+    )
     fit(fabric, run, stage, len(training.pixels), progress)
     if extra:
         best = {k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")}
         objective.load_state_dict(best)
-        progress.say(f"prior: best validation loss {float(extra['best']):.3f} nats an image")
+        kept = (
+            f"after epoch {int(extra['epoch'])}"
+            if extra["epoch"]
+            else "of the weights it starts from; no epoch had less"
+        )
+        progress.say(f"prior: best validation loss {float(extra['best']):.3f} nats an image, {kept}")
 
 
 def fit_model(
@@ -400,7 +407,9 @@ def fit_model(
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
     inner = [p for p in model.decoder.parameters() if p.ndim == 4][1:-1] if s.optimizer == "muon" else ()
     functions = (batch_of, after_epoch, over)
-    stage = Stage("model", ModelObjective(model), *settings, *functions, extra, "model-stage.batch", inner)
+    stage = Stage(
+        "model", ModelObjective(model), *settings, *functions, extra, "model-stage.batch", inner, early=s.patience > 0
+    )
     fit(fabric, run, stage, len(training.pixels), progress)
     if score is None or not extra:
         with enough_memory(device, "the model's sizes"):
