@@ -770,7 +770,7 @@ def test_a_flow_without_freedom_has_no_slider_for_it(browser: Any, tmp_path: Pat
         page = studio.page
         assert page.locator("#freedom").is_hidden() and page.locator("#noise").is_visible()
         wishes, _ = studio.after(lambda: page.set_input_files("#file", tmp_path / "drawing.json"))
-        assert wishes[-1]["cells"] == CELLS and {wish["freedom"] for wish in wishes} == {0.25}
+        assert wishes[-1]["cells"] == CELLS and {wish["freedom"] for wish in wishes} == {0}
         page.context.close()
     assert studio.errors == []
 

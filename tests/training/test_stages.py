@@ -84,7 +84,13 @@ def test_best_epoch_survives_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPa
             kept.append({k: v.clone() for k, v in objective.state_dict().items()})
             loss = torch.tensor(next(values), dtype=torch.float64)
             if "best" not in extra or loss < extra["best"]:
-                extra.update({"best": loss, **{f"weights.{k}": v.clone() for k, v in kept[-1].items()}})
+                extra.update(
+                    {
+                        "best": loss,
+                        "epoch": torch.tensor(epoch + 1),
+                        **{f"weights.{k}": v.clone() for k, v in kept[-1].items()},
+                    }
+                )
             if epoch == 3:
                 raise InterruptedError
             return {}

@@ -343,12 +343,8 @@ def fit_prior(
     if extra:
         best = {k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")}
         objective.load_state_dict(best)
-        kept = (
-            f"after epoch {int(extra['epoch'])}"
-            if extra["epoch"]
-            else "of the weights it starts from; no epoch had less"
-        )
-        progress.say(f"prior: best validation loss {float(extra['best']):.3f} nats an image, {kept}")
+        epoch, of = int(extra["epoch"]), f"prior: best validation loss {float(extra['best']):.3f} nats an image"
+        progress.say(f"{of}, {f'after epoch {epoch}' if epoch else 'of the weights it starts from; no epoch had less'}")
 
 
 def fit_model(
