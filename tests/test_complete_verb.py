@@ -128,6 +128,23 @@ def test_any_drawing_is_completed_by_place(home: Path) -> None:
     assert (one.whether[0, 3], one.what[0, 3], one.where[0, 3]) == (True, 2, 3) and not one.whether[0, 11]
 
 
+def test_more_particles_are_taken_where_few_find_too_little(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    _, kept, _ = parsed("grey")
+    assert run("grey grey.png --keep 6-7,10-11 --out a") == 0  # 256 find all
+    assert "by 256 particles" in capsys.readouterr().out
+    assert store.load_drawing("a/drawings.json") == wanted("grey", kept, BOTTOM, particles=256).drawings
+    many = len(wanted("grey", kept, BOTTOM, n=250, particles=256).drawings)
+    assert many < 250  # and not all of so many
+    assert run("grey grey.png --keep 6-7,10-11 --count 250 --out b") == 0
+    assert "by 1,024 particles" in capsys.readouterr().out
+    drawings = store.load_drawing("b/drawings.json")
+    assert drawings == wanted("grey", kept, BOTTOM, n=250, particles=1024).drawings and len(drawings) > many
+    assert (
+        run("grey grey.png --keep 6-7,10-11 --count 250 --particles 256 --out c") == 0
+    )  # who says how many gets so many
+    assert "by 256 particles" in capsys.readouterr().out and len(store.load_drawing("c/drawings.json")) == many
+
+
 def test_few_are_said_to_be_few(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     model = store.load_model("grey")
     with torch.no_grad():

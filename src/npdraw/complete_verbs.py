@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 WIDTH, COLUMNS = 100, 9  # completions.png: pixels of one image at least, so that its label fits; images a row
 HATCH = 4  # pixels of a stripe over what is not kept
 MOST = 1000  # completions
+PARTICLES = (256, 1024)  # where none are asked for: the more where the fewer find too little
 
 
 @dataclass
@@ -49,8 +50,9 @@ class Complete:
     """How many different completions."""
     seed: int = 0
     """The same seed gives the same completions."""
-    particles: int = 256
-    """Drawings among which those are found that suit the kept places: more are slower and better."""
+    particles: Maybe[int] = None
+    """Drawings among which those are found that suit the kept places: more are slower and better. 256 by default, and
+    1,024 where these find fewer different completions than asked for."""
     temperature: float = 1.0
     """Below 1 likelier drawings; 1 is the model's own distribution."""
     decoding: HowDecoded = field(default_factory=Decoding)
@@ -84,7 +86,11 @@ class Complete:
         settings = {**told, **settings}  # as the picture was made, unless it is said otherwise
         fixed = torch.zeros(grid.cells, dtype=torch.bool)
         fixed[places] = True
-        found = complete(model.prior, kept, fixed, self.count, self.seed, self.particles, self.temperature)
+        tried = [max(n, self.count) for n in PARTICLES] if self.particles is None else [self.particles]
+        for particles in tried:
+            found = complete(model.prior, kept, fixed, self.count, self.seed, particles, self.temperature)
+            if len(found.drawings) == self.count:
+                break
         images = torch.cat([image, model.decode(found.drawings, [noise] * len(found.drawings), **settings)])
         with store.replacing_all(files) as (sheet, written):
             show.save_picture(_picture(model, kept, fixed, images, found.drawings, found.log_prob), sheet)
@@ -93,7 +99,7 @@ class Complete:
         if model.prior.orders or comes_first(fixed):
             say(f"{how}{found.log_fixed:.2f}")
         else:
-            amount = f"{self.particles} particles, which amount to {found.effective:.1f}"
+            amount = f"{particles:,} particles, which amount to {found.effective:.1f}"
             say(f"{how}about {found.log_fixed:.2f}, by {amount}")
             if found.effective < self.count:
                 say("these are few: with more --particles the completions would suit better and differ more")
