@@ -94,17 +94,18 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
     if images.shape[1] > c.data.channels or images.shape[2:] != model.decoder.size:
         wanted = describe(c.data.channels, *model.decoder.size)
         raise InputError(f"{source} holds images of {describe(*images.shape[1:])}, but the model is for {wanted}")
-    if inverted and not _inscribed(source) and light_on_dark(model, images):
+    if inverted and light_on_dark(model, images, _inscribed(source)):
         Progress().say(f"{source}: light on dark, unlike the model's own pictures: read with light and dark exchanged")
         images = 255 - images
     return images.expand(-1, c.data.channels, -1, -1)
 
 
-def light_on_dark(model: NPDraw, images: Tensor) -> bool:
+def light_on_dark(model: NPDraw, images: Tensor, said: show.Inscription | None) -> bool:
     """Whether images (N,C,H,W) uint8 that were inverted as the model's own were light on dark before: ink on paper is
-    all that such a model knows. Judged as training judges a set, though these may be few, or one."""
+    all that such a model knows. Judged as training judges a set, though these may be few, or one; but a picture that
+    says that npdraw made it is as such models show pictures, however dark."""
     c, some = model.config, images[:: -(-len(images) // LOOKED_AT)]
-    return c.data.inverted and c.reading.invert == "auto" and looks_like_paper(some.numpy())
+    return said is None and c.data.inverted and c.reading.invert == "auto" and looks_like_paper(some.numpy())
 
 
 def _inscribed(source: str) -> show.Inscription | None:

@@ -50,7 +50,7 @@ def stage_of(objective: nn.Module, seen: list[Any] | None = None, **changes: Any
 
     settings: dict[str, Any] = dict(epochs=2, batch=8, rate=0.1, decay=False, warmup=0, ema=0.0, extra={})
     settings |= {"setting": "prior-stage.batch", **changes}
-    return Stage("prior", objective, batch_of=batch_of, after_epoch=after_epoch, over=lambda: False, **settings)
+    return Stage("prior", objective, batch_of=batch_of, after_epoch=after_epoch, **settings)
 
 
 @pytest.fixture

@@ -183,7 +183,7 @@ def train_vae(
         model = VAE(images.shape[1:], likelihood, mixtures)
         stage = Stage(
             "vae", model, epochs, batch, RATE, decay=True, warmup=0, ema=AVERAGE, batch_of=batch_of,
-            after_epoch=lambda epoch, step: {}, over=lambda: False, extra={}, setting="batch",
+            after_epoch=lambda epoch, step: {}, extra={}, setting="batch",
         )  # fmt: skip
         run = Run(Path(os.devnull), config, writes=False)  # nothing to go on from, and nothing is kept
         try:

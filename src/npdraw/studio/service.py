@@ -175,9 +175,10 @@ class Service:
         _check_picture(data)
         pixels, _ = open_picture("that was sent", data, inputs.reading_for(self.model, "the image that was sent"))
         still_wanted()
-        images = torch.from_numpy(pixels.copy())[None].expand(-1, self.model.config.data.channels, -1, -1)  # (1,C,H,W)
-        own = show.inscription(data) is not None  # npdraw made it: as this model, or one like it, shows pictures
-        images = 255 - images if not own and inputs.light_on_dark(self.model, images) else images  # uint8
+        c = self.model.config.data
+        images = torch.from_numpy(pixels.copy())[None].expand(-1, c.channels, -1, -1)  # (1,C,H,W) uint8
+        if inputs.light_on_dark(self.model, images, show.inscription(data)):
+            images = 255 - images
         return bodies.ReadImage(
             image=_base64(self._picture(images.float() / 255)),
             parse=self.cells(self.model.parse(images))[0],

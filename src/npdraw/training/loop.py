@@ -40,11 +40,14 @@ class Stage:
     ema: float
     batch_of: Callable[[Tensor, int, int], Sequence[Any]]  # (indices, step, epoch) -> arguments of the objective
     after_epoch: Callable[[int, int], dict[str, float]]  # (epoch, step) -> metrics, with the averaged weights in place
-    over: Callable[[], bool]  # whether to stop before the last epoch; a function of `extra`
     extra: dict[str, Tensor]  # further tensors that belong to the stage's state; changed in place or by key
     setting: str  # what to lower when memory is short
     muon: Sequence[nn.Parameter] = ()  # what Muon moves, with Adam for all else; none: Adam alone
-    early: bool = False  # whether `over` may ever be true
+    patience: int = 0  # how often nothing better may be found (`keep_best`) before the stage ends early; 0: never
+
+    def over(self) -> bool:
+        """Whether to stop before the last epoch: a function of `extra`, so that a run stops there after a break too."""
+        return bool(self.patience and "waited" in self.extra and self.extra["waited"] >= self.patience)
 
 
 class Average:
@@ -67,6 +70,21 @@ class Average:
             held = p.detach().clone()
             p.copy_(v)
             v.copy_(held)
+
+
+def keep_best(extra: dict[str, Tensor], value: Tensor | float, epoch: int, net: nn.Module) -> None:
+    """Into a stage's `extra`: the least value so far, of which epoch it is, its weights, and how often none was less
+    since."""
+    extra["waited"] = extra.get("waited", torch.tensor(0)) + 1
+    if "best" not in extra or value < extra["best"]:
+        extra["best"], extra["epoch"] = torch.as_tensor(value, dtype=torch.float64), torch.tensor(epoch)
+        extra["waited"] = torch.tensor(0)
+        extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in net.state_dict().items()})
+
+
+def best_weights(extra: dict[str, Tensor]) -> dict[str, Tensor]:
+    """What `keep_best` kept, as a net loads it."""
+    return {k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")}
 
 
 def seed_step(seed: int, stage: str, step: int, rank: int) -> None:
@@ -202,7 +220,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         sums, since, began = {}, 0, time.monotonic()
         return f"loss {means['total']:.4g}, {speed:,.0f} images/s"
 
-    progress.start(f"stage {stage.name}", total, step, stage.early)
+    progress.start(f"stage {stage.name}", total, step, early=stage.patience > 0)
     indices = order(count, config.seed, stage.name, step // per_epoch).to(device)
     with enough_memory(device, f"--{stage.setting} (now {batch})"), interruptible(fabric.world_size == 1) as asked:
         while step < total and not stage.over():

@@ -43,7 +43,7 @@ from npdraw.parsing import parse
 from npdraw.prior import Prior
 from npdraw.processes import this_process
 from npdraw.progress import Progress
-from npdraw.training.loop import Stage, enough_memory, fit, order
+from npdraw.training.loop import Stage, best_weights, enough_memory, fit, keep_best, order
 from npdraw.training.moving import moves_of, some_moves
 from npdraw.training.ordering import some_orders
 from npdraw.training.provenance import made_by
@@ -315,10 +315,7 @@ def fit_prior(
         with torch.no_grad():
             losses = [-model.prior.terms(validation.parses[i]).total() for i in _chunks(len(validation.pixels))]
         loss = fabric.broadcast(torch.cat(losses).cpu().double().mean())  # all keep and stop alike
-        extra["waited"] = extra.get("waited", torch.tensor(0)) + 1  # epochs since the best one
-        if "best" not in extra or loss < extra["best"]:
-            extra["best"], extra["waited"], extra["epoch"] = loss, torch.tensor(0), torch.tensor(epoch + 1)
-            extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in objective.state_dict().items()})
+        keep_best(extra, loss, epoch + 1, objective)
         return {"epoch": epoch + 1, "validation": float(loss)}
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
@@ -329,20 +326,15 @@ def fit_prior(
         order = some_orders(len(index), model.grid, fabric.device) if model.prior.orders else None
         return *parses[index].tensors(), order, move
 
-    def over() -> bool:
-        return bool(s.patience and "waited" in extra and extra["waited"] >= s.patience)
-
     if run.config.init and not run.load()[1]:  # no epoch may be better than the weights it starts from
         run.rewind("prior", -1)
         run.log("prior", 0, after_epoch(-1, 0))
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
-    stage = Stage(
-        "prior", objective, *settings, batch_of, after_epoch, over, extra, "prior-stage.batch", early=s.patience > 0
-    )
+    work = (batch_of, after_epoch, extra)
+    stage = Stage("prior", objective, *settings, *work, "prior-stage.batch", patience=s.patience)
     fit(fabric, run, stage, len(training.pixels), progress)
     if extra:
-        best = {k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")}
-        objective.load_state_dict(best)
+        objective.load_state_dict(best_weights(extra))
         epoch, of = int(extra["epoch"]), f"prior: best validation loss {float(extra['best']):.3f} nats an image"
         progress.say(f"{of}, {f'after epoch {epoch}' if epoch else 'of the weights it starts from; no epoch had less'}")
 
@@ -390,28 +382,19 @@ def fit_model(
         calibrate(model, training)
         if score is not None and scored:
             value = found[f"validation_{score.name}"] = fabric.broadcast(score(model))  # all keep and stop alike
-            extra["waited"] = extra.get("waited", torch.tensor(0)) + 1  # scores since the best one
-            if "best" not in extra or value < extra["best"]:
-                extra["best"], extra["epoch"] = torch.tensor(value, dtype=torch.float64), torch.tensor(epoch + 1)
-                extra["waited"] = torch.tensor(0)
-                extra.update({f"weights.{k}": v.detach().cpu().clone() for k, v in scored_net.state_dict().items()})
+            keep_best(extra, value, epoch + 1, scored_net)
         return found | (finish(run, model, validation, found) if pictured else {})
-
-    def over() -> bool:
-        return bool(s.patience and "waited" in extra and extra["waited"] >= s.patience)
 
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
     inner = [p for p in model.decoder.parameters() if p.ndim == 4][1:-1] if s.optimizer == "muon" else ()
-    functions = (batch_of, after_epoch, over)
-    stage = Stage(
-        "model", ModelObjective(model), *settings, *functions, extra, "model-stage.batch", inner, early=s.patience > 0
-    )
+    work = (batch_of, after_epoch, extra)
+    stage = Stage("model", ModelObjective(model), *settings, *work, "model-stage.batch", inner, s.patience)
     fit(fabric, run, stage, len(training.pixels), progress)
     if score is None or not extra:
         with enough_memory(device, "the model's sizes"):
             calibrate(model, training)
         return {"epoch": s.epochs}
-    scored_net.load_state_dict({k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")})
+    scored_net.load_state_dict(best_weights(extra))
     epoch, best = int(extra["epoch"]), float(extra["best"])
     found = f"{score.name.replace('_', '-').upper()} of {score.count:,} samples {best:.4g}"
     progress.say(f"model: best {found}, against as many validation images, after epoch {epoch}")
