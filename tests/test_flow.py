@@ -250,6 +250,26 @@ def test_noise_in_training_has_all_strengths(monkeypatch: pytest.MonkeyPatch) ->
     assert strength.mean().item() == pytest.approx(0.25, abs=0.02)
 
 
+def test_some_drawings_in_training_are_unfinished(monkeypatch: pytest.MonkeyPatch) -> None:
+    model, images = small(), torch.rand(2000, 3, 9, 12)
+    stage = replace(model.config.model_stage, noise=0.0, unfinished=0.4)
+    model.config = replace(model.config, model_stage=stage)
+    parses, seen = model.parse(images), watched(model, monkeypatch)
+    parses = Drawing(parses.what, torch.arange(9).expand(2000, -1), torch.ones_like(parses.whether))
+    whole = model.condition(parses, torch.zeros(2000, 3, 9, 12))
+    torch.manual_seed(0)
+    full = model.training_loss(images, parses, model.posterior.noise(2000), torch.tensor(1.0), None, 1.0)
+    ((condition, _),) = seen
+    drawn = condition[:, 3:]
+    assert torch.equal(condition[:, :3], whole[:, :3] * drawn)  # what is not drawn does not show
+    share = drawn.mean((1, 2, 3))
+    assert (share < 1).float().mean().item() == pytest.approx(0.4, abs=0.05)  # few of them keep every place
+    assert (share == 0).float().mean().item() == pytest.approx(0.22, abs=0.04)  # half of them, and empty boxes
+    some = share[(share > 0) & (share < 1)]
+    assert some.min() < 0.2 and some.max() > 0.8
+    assert full.regulariser.item() == pytest.approx(model.regulariser(images, parses).mean().item(), rel=1e-5)
+
+
 @pytest.mark.parametrize(
     ("evaluations", "freedom"),
     [(0, 0.0), (-3, 0.0), (5, -0.1), (5, 1.0000001), (5, float("nan")), (5.0, 0.0), ("5", 0.0), (5, "1")],
@@ -316,6 +336,7 @@ def test_a_reconstruction_with_a_seed_is_the_same_in_any_batch() -> None:
         ("flow", {}, "a flow learns from parses"),
         ("flow", {"parsed_start": 1.0, "parsed_end": 1.0, "joint": True}, "no bound that could train the prior"),
         ("mixture", {"noise": 0.5}, "noise is of flows"),
+        ("mixture", {"unfinished": 0.1}, "unfinished is of flows"),
     ],
 )
 def test_settings_that_do_not_go_together(decoder: str, stage: dict[str, object], hint: str) -> None:

@@ -163,6 +163,20 @@ class Moved:
         return x[..., self.rows.to(x.device)[:, None], self.columns.to(x.device)]
 
 
+def some_places(count: int, grid: Grid, device: torch.device) -> Tensor:
+    """Random sets of places, (count,L) bool, by torch's own generator: places here and there, any share of them, or a
+    box of places, or all but a box."""
+    places = torch.arange(grid.cells, device=device)
+    some = torch.rand(count, grid.cells, device=device) < torch.rand(count, 1, device=device)
+    box = torch.ones_like(some)
+    for number, length in ((places // grid.columns, grid.rows), (places % grid.columns, grid.columns)):
+        low, high = torch.rand(count, 2, device=device).sort(dim=1).values[..., None].unbind(1)  # (count,1) each
+        middle = (number + 0.5) / length
+        box &= (low <= middle) & (middle < high)
+    box ^= torch.rand(count, 1, device=device) < 0.5
+    return torch.where(torch.rand(count, 1, device=device) < 0.5, some, box)
+
+
 def place_masks(drawing: Drawing, places: int) -> Tensor:
     """The place of each step, empty where it was skipped: (B,T,L) bool."""
     return (drawing.where[..., None] == torch.arange(places, device=drawing.device)) & drawing.whether[..., None]

@@ -34,6 +34,7 @@ BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all
     "model_stage.rate": (1e-12, LARGEST),
     "model_stage.warmup": (0, LARGEST),
     "model_stage.noise": (0, 10),
+    "model_stage.unfinished": (0, 1),
     "model_stage.ema": (0, 0.999999),
     "model_stage.regulariser": (0, LARGEST),
     "model_stage.kl": (0, LARGEST),
@@ -287,6 +288,9 @@ class ModelStage:
     noise: float = 0.0
     """The strongest noise on canvases (their pixels lie in [0, 1]) that a flow learns from, which is `freedom` 1: so it
     learns to make good what samples get wrong. 0: none, and no freedom."""
+    unfinished: float = 0.0
+    """Share of the drawings that a flow learns from without all of their steps: so it knows what to make of cells
+    that are not drawn, in a drawing that somebody is still at."""
     temperature_rate: float = 0.01386
     """Gumbel temperature max(0.5, exp(-rate * epoch))."""
     score_every: int = 0
@@ -356,8 +360,11 @@ class Config:
             raise InputError("a flow learns from parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1")
         if self.decoder.likelihood == "flow" and self.model_stage.joint:
             raise InputError("a flow has no bound that could train the prior; leave --model-stage.joint away")
-        if self.model_stage.noise and self.decoder.likelihood != "flow":
-            raise InputError("model-stage.noise is of flows; give --model-stage.noise 0, or --decoder.likelihood flow")
+        for name in ("noise", "unfinished"):
+            if getattr(self.model_stage, name) and self.decoder.likelihood != "flow":
+                raise InputError(
+                    f"model-stage.{name} is of flows; give --model-stage.{name} 0, or --decoder.likelihood flow"
+                )
         if self.decoder.freedom and not self.model_stage.noise:
             raise InputError(
                 "decoder.freedom needs a flow that learns from noise; give --model-stage.noise, or --decoder.freedom 0"

@@ -140,6 +140,7 @@ def adopt(config: Config, init: str) -> Config:
             kl=stage.kl,
             optimizer=stage.optimizer,
             noise=stage.noise,
+            unfinished=stage.unfinished,
             parsed_start=stage.parsed_end,  # where the model's own training ended
             parsed_end=stage.parsed_end,
         ),

@@ -23,6 +23,7 @@ from npdraw.canvas import (
     place_masks,
     render,
     soft_cell_canvases,
+    some_places,
     to_unit,
     used_places,
 )
@@ -353,7 +354,8 @@ class NPDraw(nn.Module):
         if isinstance(self.decoder, Flow):
             strength = stage.noise * torch.rand(b, device=images.device)
             veil = torch.randn(b, images.shape[1], *self.config.canvas_size, device=images.device)
-            condition = self.condition(parses, strength[:, None, None, None] * veil)
+            shown = self._unfinished(parses, stage.unfinished) if stage.unfinished else parses
+            condition = self.condition(shown, strength[:, None, None, None] * veil)
             error = self.decoder.loss(images, condition, strength)
             regulariser = -self._log_q(choices, parses).total().mean()
             return Loss(error + stage.regulariser * regulariser, error, images.new_zeros(()), regulariser)
@@ -374,6 +376,14 @@ class NPDraw(nn.Module):
         regulariser = -self._log_q(choices, parses).total().mean()
         total = reconstruction + kl + stage.regulariser * regulariser
         return Loss(total, reconstruction, kl, regulariser)
+
+    def _unfinished(self, parses: Drawing, share: float) -> Drawing:
+        """Parses, whose step t is place t, of which about a share is left without some of their steps: half of these
+        without any, so that the flow makes pictures from nothing too."""
+        b, device = len(parses), parses.what.device
+        chance = torch.rand(2, b, 1, device=device)
+        kept = some_places(b, self.grid, device) & (chance[0] < 0.5) | (chance[1] >= share)
+        return Drawing(parses.what, parses.where, parses.whether * kept)
 
     # --- files ---
 
