@@ -67,13 +67,15 @@ def train(
     if init is not None:
         prior = replace(config.prior_stage, epochs=0)
         config = replace(config, init=str(_weights(init)), prior_stage=prior)
+        if store.model_config(config.init).decoder.guide:  # which has learned what it should
+            config = replace(config, model_stage=replace(config.model_stage, guide_epochs=0))
         if folder.resolve() == init.resolve():
             raise InputError(f"{folder} holds the weights to start from; give another --out")
     with Progress() as progress:
         data = load(source or config.data.source, progress=progress)
         progress.say(str(data))
     model = train_model(config, data, folder, pick_device(device), network=partial(load_inception, inception))
-    store.save_model(model, folder / "shipped", half=True)
+    store.save_model(model, folder / "shipped", small=True)
     if init is not None:
         store.write_text(folder / BEFORE, "".join(line + "\n" for line in _metrics(init)))
 
@@ -151,9 +153,10 @@ def _set(config: Config) -> str:
 
 
 def _preset(config: Config) -> str:
-    """The preset whose nets a model has."""
+    """The preset whose nets a model has, if without their guide."""
     named = {name: store.read_config(path) for name, path in store.presets().items()}
-    own = [name for name, c in named.items() if c.data.source == _set(config) and fixed(c) == fixed(config)]
+    nets, guide = fixed(config), {"decoder.guide": config.decoder.guide}
+    own = [name for name, c in named.items() if c.data.source == _set(config) and fixed(c) | guide == nets]
     if not own:
         raise InputError(f"the model has other nets than the presets of {_set(config)}; a row is of a preset")
     return own[0]
@@ -163,7 +166,9 @@ def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
     """How a model came about: what its weights say, and the run's metrics, where these are there."""
     lines = [json.loads(line) for line in _metrics(folder)]
     epochs, seen, seconds = {}, 0, 0.0
-    for stage, settings in (("prior", config.prior_stage), ("model", config.model_stage)):
+    guided = any(line["stage"] == "guide" for line in lines)
+    named = {"prior": config.prior_stage, **({"guide": config.model_stage} if guided else {})}
+    for stage, settings in (named | {"model": config.model_stage}).items():
         batch, at, total = min(settings.batch, images), 0, 0
         for line in lines:
             if line["stage"] == stage and "images_per_second" in line:  # every step is in one such line
@@ -173,7 +178,9 @@ def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
         seen += total * batch
         epochs[stage] = total // (images // batch) if lines else settings.epochs
     work = {"images_seen": seen, "seconds": round(seconds, 1)} if lines else {"images_seen": None, "seconds": None}
-    return {**store.provenance(weights), "epochs": epochs, **work}
+    judged = [x for x in lines if x["stage"] == "prior" and x.get("epoch") and "validation" in x]  # 0: before a spell
+    best = {"prior_epoch": min(judged, key=lambda x: float(x["validation"]))["epoch"]} if judged else {}
+    return {**store.provenance(weights), "epochs": epochs, **best, **work}
 
 
 def _add(found: Row) -> None:

@@ -78,6 +78,26 @@ def test_generate_takes_steps_of_second_order(evaluations: int) -> None:
     assert (2 * made - 1).flatten().tolist() == pytest.approx([min(1.0, max(-1.0, x)) for x in want], abs=1e-5)
 
 
+@pytest.mark.parametrize(("evaluations", "between"), [(1, 0), (5, 1), (17, 5), (35, 9)])
+def test_a_guide_is_asked_in_the_middle_and_led_away_from(evaluations: int, between: int) -> None:
+    net, guide = Known(0.3, 0.2), Known(0.1, 0.4)
+    net.guide = guide
+    noise = torch.randn(2, 1, 4, 4, generator=torch.Generator().manual_seed(1))
+    condition = torch.zeros(2, 2, 4, 4)
+    plain = net.generate(noise, condition, evaluations, 0.0)
+    assert guide.asked == 0
+    made = net.generate(noise, condition, evaluations, 0.0, 0.7)
+    assert guide.asked == between
+
+    def velocity(x: float, t: float) -> float:
+        own, other = flow_reading.gaussian(x, t, 0.3, 0.2), flow_reading.gaussian(x, t, 0.1, 0.4)
+        return 1.7 * own - 0.7 * other if 0.2 <= (1 - t) / t <= 2.5 else own
+
+    want = [flow_reading.multistep(n, velocity, evaluations) for n in noise.flatten().tolist()]
+    assert (2 * made - 1).flatten().tolist() == pytest.approx([min(1.0, max(-1.0, x)) for x in want], abs=1e-5)
+    assert torch.equal(made, plain) == (between == 0)
+
+
 def test_steps_end_where_the_exact_flow_does_and_come_nearer_in_second_order() -> None:
     mean, spread, noise = 0.3, 0.5, [-1.7, -0.4, 0.1, 1.2]
     errors = []
@@ -342,6 +362,19 @@ def test_a_reconstruction_with_a_seed_is_the_same_in_any_batch() -> None:
 def test_settings_that_do_not_go_together(decoder: str, stage: dict[str, object], hint: str) -> None:
     with pytest.raises(InputError, match=hint):
         from_dict(Config, {"decoder": {"likelihood": decoder}, "model_stage": stage})
+
+
+@pytest.mark.parametrize(
+    ("decoder", "stage", "hint"),
+    [
+        ({"guide": 8}, {}, "decoder.guide is of flows"),
+        ({"likelihood": "flow", "guidance": 1.0}, {}, "decoder.guidance needs a guide; give --decoder.guide its width"),
+        ({"likelihood": "flow"}, {"guide_epochs": 1}, "model-stage.guide-epochs needs a guide"),
+    ],
+)
+def test_guidance_needs_a_guide(decoder: dict[str, object], stage: dict[str, object], hint: str) -> None:
+    with pytest.raises(InputError, match=hint):
+        from_dict(Config, {"decoder": decoder, "model_stage": {"parsed_start": 1.0, "parsed_end": 1.0, **stage}})
 
 
 def test_freedom_needs_noise() -> None:

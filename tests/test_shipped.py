@@ -39,6 +39,11 @@ def test_its_scores_are_of_its_weights(name: str) -> None:
     assert found["weights"] == store.weights_hash(name)
     assert found["made"].items() >= store.provenance(name).items()
     assert found["set"] == store.load_model(name).config.data.source
+    c = store.load_model(name).config
+    own = {"temperature": c.temperature}
+    if c.decoder.likelihood == "flow":
+        own |= {"evaluations": c.decoder.evaluations, "freedom": c.decoder.freedom}
+    assert own.items() <= found.items()  # as its pictures are drawn
     if found["set"] in table1.TABLE:  # the row of the table is of the same weights
         assert table1.rows()[found["preset"]][str(found["seed"])] == found
 

@@ -16,6 +16,7 @@ from npdraw.bank import PartBank
 from npdraw.config import Config, from_dict, to_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.flow import Flow
 from npdraw.model import NPDraw
 
 SECTIONS: dict[str, Any] = {
@@ -87,7 +88,7 @@ def test_saving_twice_writes_the_same_bytes(folder: Path, tmp_path: Path) -> Non
 def test_half_precision_is_smaller_and_near(folder: Path, tmp_path: Path) -> None:
     model = small()
     before = {k: v.clone() for k, v in model.state_dict().items()}
-    store.save_model(model, tmp_path / "half", half=True)
+    store.save_model(model, tmp_path / "half", small=True)
     assert all(torch.equal(v, before[k]) for k, v in model.state_dict().items())
     assert (tmp_path / "half" / store.WEIGHTS).stat().st_size < 0.7 * (folder / store.WEIGHTS).stat().st_size
     again = store.load_model(tmp_path / "half")
@@ -95,6 +96,31 @@ def test_half_precision_is_smaller_and_near(folder: Path, tmp_path: Path) -> Non
         assert tensor.dtype == before[name].dtype
         assert torch.allclose(tensor.double(), before[name].double(), rtol=1e-3, atol=1e-6)
     assert again.sample(2).images.isfinite().all()
+
+
+def test_a_flow_is_stored_in_8_bits(tmp_path: Path) -> None:
+    decoder = {"likelihood": "flow", "width": 16, "blocks": 1, "guide": 8}
+    model = small(decoder=decoder, model_stage={"parsed_start": 1.0, "parsed_end": 1.0})
+    assert isinstance(model.decoder, Flow)
+    with torch.no_grad():
+        for p in model.decoder.parameters():
+            p.copy_(torch.randn_like(p))
+        model.decoder.last.weight[0] = 0  # an output of zeros
+    store.save_model(model, tmp_path, small=True)
+    again, quarter = store.load_model(tmp_path).state_dict(), 0
+    for name, tensor in model.state_dict().items():
+        if name.startswith("decoder.") and tensor.ndim == 4:
+            for one, other in zip(
+                tensor, again[name], strict=True
+            ):  # as near as the largest weight of an output allows
+                assert (one - other).abs().max() <= one.abs().max() / 252
+            quarter += tensor.numel()
+        else:
+            torch.testing.assert_close(again[name], tensor, rtol=1e-3, atol=1e-6)
+    assert (
+        quarter > 1000
+        and (tmp_path / store.WEIGHTS).stat().st_size < 4 * sum(p.numel() for p in model.parameters()) - 2 * quarter
+    )
 
 
 def test_a_run_directory_holds_its_model(folder: Path, tmp_path: Path) -> None:

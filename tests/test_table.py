@@ -193,7 +193,7 @@ def test_what_cannot_be_scored_or_shipped_is_one_sentence(workshop: Path, capsys
     assert table1.main(["score", str(folder), "--data", str(workshop / "strokes.npz"), "--count", "20"]) == 0
     capsys.readouterr()
     assert "full precision" in refused("ship", folder, "mnist")
-    store.save_model(tiny.untrained({"data": {"source": "mnist"}}, contrast=2.0), folder, half=True)
+    store.save_model(tiny.untrained({"data": {"source": "mnist"}}, contrast=2.0), folder, small=True)
     assert "other weights" in refused("ship", folder, "mnist")
     assert not (workshop / "models").exists()
 
@@ -221,6 +221,8 @@ def test_a_model_goes_on_in_another_spell(workshop: Path, capsys: pytest.Capture
     prior = max(line["step"] for line in tiny.rows(first, "prior")) // 5  # five steps an epoch
     assert made["epochs"] == {"prior": prior, "model": 2 + 3 + 1}
     assert made["images_seen"] == 80 * (prior + 6)
+    assert made["trained"]["prior"]["epoch"] == 0  # of this spell
+    assert made["prior_epoch"] == store.provenance(first / "shipped")["trained"]["prior"]["epoch"]
     capsys.readouterr()
     assert train("three", "--init", third) == 2
     assert "give another --out" in capsys.readouterr().err

@@ -25,6 +25,8 @@ BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all
     "posterior.layers": (3, 100),  # the first three have stride 2
     "decoder.evaluations": (1, EVALUATIONS),
     "decoder.freedom": (0, 1),
+    "decoder.guide": (0, LARGEST),
+    "decoder.guidance": (0, 10),
     "prior_stage.epochs": (0, LARGEST),
     "prior_stage.rate": (1e-12, LARGEST),
     "prior_stage.warmup": (0, LARGEST),
@@ -35,6 +37,7 @@ BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all
     "model_stage.warmup": (0, LARGEST),
     "model_stage.noise": (0, 10),
     "model_stage.unfinished": (0, 1),
+    "model_stage.guide_epochs": (0, LARGEST),
     "model_stage.ema": (0, 0.999999),
     "model_stage.regulariser": (0, LARGEST),
     "model_stage.kl": (0, LARGEST),
@@ -233,6 +236,10 @@ class DecoderConfig:
     """How often a flow's net is run for a picture."""
     freedom: float = 0.0
     """How a flow takes a drawing: 0, keep to it; 1, improve on it, most of it hidden by noise (model_stage.noise)."""
+    guide: int = 0
+    """Channels of a flow's guide, a smaller flow that learns for a shorter time (model_stage.guide_epochs); 0: none."""
+    guidance: float = 0.0
+    """How far a flow's picture is led away from its guide's, in units of what is between them; 0: not at all."""
 
 
 @dataclass(frozen=True)
@@ -291,6 +298,8 @@ class ModelStage:
     unfinished: float = 0.0
     """Share of the drawings that a flow learns from without all of their steps: so it knows what to make of cells
     that are not drawn, in a drawing that somebody is still at."""
+    guide_epochs: int = 0
+    """Passes over the training set by a flow's guide alone, before the flow's own."""
     temperature_rate: float = 0.01386
     """Gumbel temperature max(0.5, exp(-rate * epoch))."""
     score_every: int = 0
@@ -365,6 +374,14 @@ class Config:
                 raise InputError(
                     f"model-stage.{name} is of flows; give --model-stage.{name} 0, or --decoder.likelihood flow"
                 )
+        if self.decoder.guide and self.decoder.likelihood != "flow":
+            raise InputError("decoder.guide is of flows; give --decoder.guide 0, or --decoder.likelihood flow")
+        for name, value in (
+            ("decoder.guidance", self.decoder.guidance),
+            ("model-stage.guide-epochs", self.model_stage.guide_epochs),
+        ):
+            if value and not self.decoder.guide:
+                raise InputError(f"{name} needs a guide; give --decoder.guide its width, or --{name} 0")
         if self.decoder.freedom and not self.model_stage.noise:
             raise InputError(
                 "decoder.freedom needs a flow that learns from noise; give --model-stage.noise, or --decoder.freedom 0"
@@ -412,7 +429,8 @@ def fixed(config: Config) -> dict[str, Any]:
     data = {f"data.{name}": getattr(config.data, name) for name in ("height", "width", "channels", "canvas")}
     parts = {"bank": config.bank, "prior": config.prior, "posterior": config.posterior, "decoder": config.decoder}
     nets = {f"{part}.{name}": value for part, group in parts.items() for name, value in vars(group).items()}
-    free = ("prior.dropout", "prior.orders", "posterior.whether", "decoder.evaluations", "decoder.freedom")  # no net's
+    decoded = ("decoder.evaluations", "decoder.freedom", "decoder.guidance")
+    free = ("prior.dropout", "prior.orders", "posterior.whether", *decoded)  # no net's
     return {name: value for name, value in (data | nets).items() if name not in free}
 
 

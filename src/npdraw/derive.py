@@ -38,6 +38,7 @@ PATCHES = 5000  # candidates for parts
 LOOKED_AT = 2000  # images that are looked at to count different patches
 PRIOR_IMAGES, MODEL_IMAGES = 200_000, 60_000  # that the two stages see, epochs times images
 FEW = 10_000  # images that a prior sees moved too (docs/plus.md); of more, parsing them all takes long
+GUIDE = 5  # epochs of a flow that starts from a model, for each one of its guide's, which has to stay behind it
 SLOWER, OFTEN = 5, 20  # from a model on: times slower than it learned, and epochs of stage two (docs/training.md)
 
 
@@ -141,6 +142,7 @@ def adopt(config: Config, init: str) -> Config:
             optimizer=stage.optimizer,
             noise=stage.noise,
             unfinished=stage.unfinished,
+            guide_epochs=max(1, epochs // GUIDE) if model.decoder.guide else 0,
             parsed_start=stage.parsed_end,  # where the model's own training ended
             parsed_end=stage.parsed_end,
         ),

@@ -14,6 +14,9 @@ Choices:
 - A UNet at full resolution: residual blocks with group norm and SiLU, modulated by time and strength; sides are halved
   until none is above 8; there one layer of attention. From below channels are 2.5, 2, 1, 1/2 ... times `width`: a
   larger image has further, thinner levels on top.
+- A guide, where there is one, is a smaller flow that learned less: where the two differ, the picture is led further
+  away from the guide's, since it is wrong in the same ways, only more so (Karras et al. 2024). It is asked in the
+  middle of the path alone: at first all is noise to both, and at last the picture is made.
 - There is no density to compute here: such a model has no likelihood and reports none.
 """
 
@@ -28,6 +31,7 @@ SMALLEST = 8  # side of the smallest map, at most
 TIMES = 64  # frequencies that the time is read by
 MEAN, SPREAD = 1.2, 1.2  # of logit t in training
 SIGMAS, RHO = (80.0, 0.02), 7.0  # of EDM's grid: from the first level of noise to the last, and how they lie between
+GUIDED = (0.2, 2.5)  # levels of noise between which a guide is asked
 
 
 def channels_of(size: tuple[int, int], width: int) -> list[int]:
@@ -85,11 +89,11 @@ class Attention(nn.Module):
 
 
 class Flow(nn.Module):
-    """Canvases of `canvas` pixels to images (B,C,H,W) of `size`."""
+    """Canvases of `canvas` pixels to images (B,C,H,W) of `size`; with a guide of another width, 0 for none."""
 
     frequencies: Tensor
 
-    def __init__(self, channels: int, size: tuple[int, int], width: int = 128, blocks: int = 2):
+    def __init__(self, channels: int, size: tuple[int, int], width: int = 128, blocks: int = 2, guide: int = 0):
         super().__init__()
         self.channels, self.size, self.blocks = channels, size, blocks
         widths, told = channels_of(size, width), 2 * width
@@ -107,6 +111,7 @@ class Flow(nn.Module):
         self.attention = Attention(widths[-1])
         self.norm, self.last = _norm(widths[0]), nn.Conv2d(widths[0], channels, 3, padding=1)
         nn.init.zeros_(self.last.weight)
+        self.guide = Flow(channels, size, guide, blocks) if guide else None
 
     def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
         """The velocity at points x (B,C,H,W) of times t (B,), for conditions (B,C+1,h,w) of canvas and drawn cells, and
@@ -134,13 +139,20 @@ class Flow(nn.Module):
         at = t[:, None, None, None]
         return (self(at * x + (1 - at) * noise, t, condition, strength) - (x - noise)).square().mean()
 
-    def generate(self, noise: Tensor, condition: Tensor, evaluations: int, strength: float) -> Tensor:
-        """Follow the velocity from noise (B,C,H,W): images in [0, 1], (B,C,H,W)"""
+    def generate(
+        self, noise: Tensor, condition: Tensor, evaluations: int, strength: float, guidance: float = 0.0
+    ) -> Tensor:
+        """Follow the velocity from noise (B,C,H,W): images in [0, 1], (B,C,H,W). With guidance, velocities are led away
+        from the guide's by so many times their difference."""
         points, told = times(evaluations), noise.new_full((len(noise),), strength)
         x = image = before = (1 - points[0]) * noise
         length = 0.0  # of the step before, in the logarithm of the noise level; none
         for here, there in pairwise(points):
-            before, image = image, x + (1 - here) * self(x, x.new_full((len(x),), here), condition, told)
+            given = x, x.new_full((len(x),), here), condition, told
+            velocity = self(*given)
+            if self.guide is not None and guidance and GUIDED[0] <= (1 - here) / here <= GUIDED[1]:
+                velocity = velocity + guidance * (velocity - self.guide(*given))
+            before, image = image, x + (1 - here) * velocity
             if there == 1:
                 break
             left = (1 - there) / (1 - here)  # how much of x stays

@@ -94,7 +94,7 @@ class NPDraw(nn.Module):
         x = c.decoder
         self.decoder: Decoder | Flow
         if x.likelihood == "flow":
-            self.decoder = Flow(d.channels, size, x.width, x.blocks)
+            self.decoder = Flow(d.channels, size, x.width, x.blocks, x.guide)
         else:
             outputs = likelihoods.outputs(x.likelihood, d.channels, x.mixtures)
             self.decoder = Decoder(d.channels, c.canvas_size, size, outputs, x.width, x.middle, x.shortcut)
@@ -173,14 +173,14 @@ class NPDraw(nn.Module):
             )
         if freedom and not c.model_stage.noise:
             raise InputError("this flow learned from no noise (model-stage.noise), so it has no freedom; leave it at 0")
-        strength = c.model_stage.noise * freedom
+        strength, guidance = c.model_stage.noise * freedom, c.decoder.guidance
         shape, size = (c.data.channels, *net.size), FLOWING.get(device.type, 16)
         found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
 
         def work(given: Tensor) -> tuple[Tensor]:
             noise, condition = given.split([shape[0], shape[0] + 1], dim=1)
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                return (net.generate(noise, condition, evaluations, strength),)
+                return (net.generate(noise, condition, evaluations, strength, guidance),)
 
         for first in range(0, len(drawing), size):
             index = torch.arange(first, first + size, device=device).clamp_max(len(drawing) - 1)  # pad with the last
@@ -188,7 +188,8 @@ class NPDraw(nn.Module):
             veil = normal(wanted[index], shape[0] * math.prod(c.canvas_size), _VEIL).to(device)
             condition = self.condition(drawing[index], strength * veil.reshape(-1, shape[0], *c.canvas_size))
             given = torch.cat([noise, F.interpolate(condition, size=net.size)], dim=1)  # (B,2C+1,H,W)
-            (made,) = replay(net, (evaluations, strength), work, given) if device.type == "cuda" else work(given)
+            settings = (evaluations, strength, guidance)
+            (made,) = replay(net, settings, work, given) if device.type == "cuda" else work(given)
             found.append(made[: len(drawing) - first])
         return torch.cat(found)
 
@@ -350,13 +351,9 @@ class NPDraw(nn.Module):
         mean squared error of the velocity, and without a bound there is no KL.
         """
         stage, places, parts = self.config.model_stage, self.grid.cells, self.bank.parts
-        choices, b = self.posterior(images), len(images)
+        choices = self.posterior(images)
         if isinstance(self.decoder, Flow):
-            strength = stage.noise * torch.rand(b, device=images.device)
-            veil = torch.randn(b, images.shape[1], *self.config.canvas_size, device=images.device)
-            shown = self._unfinished(parses, stage.unfinished) if stage.unfinished else parses
-            condition = self.condition(shown, strength[:, None, None, None] * veil)
-            error = self.decoder.loss(images, condition, strength)
+            error = self.flow_loss(self.decoder, images, parses)
             regulariser = -self._log_q(choices, parses).total().mean()
             return Loss(error + stage.regulariser * regulariser, error, images.new_zeros(()), regulariser)
         last, kl = last_cells(parses, parts, places), images.new_zeros(())
@@ -376,6 +373,15 @@ class NPDraw(nn.Module):
         regulariser = -self._log_q(choices, parses).total().mean()
         total = reconstruction + kl + stage.regulariser * regulariser
         return Loss(total, reconstruction, kl, regulariser)
+
+    def flow_loss(self, net: Flow, images: Tensor, parses: Drawing) -> Tensor:
+        """The error of a flow, the decoder or its guide, on one batch; noise of all strengths lies on the canvases of
+        parses, and some of these are unfinished: ()"""
+        stage, b, device = self.config.model_stage, len(images), images.device
+        strength = stage.noise * torch.rand(b, device=device)
+        veil = torch.randn(b, images.shape[1], *self.config.canvas_size, device=device)
+        shown = self._unfinished(parses, stage.unfinished) if stage.unfinished else parses
+        return net.loss(images, self.condition(shown, strength[:, None, None, None] * veil), strength)
 
     def _unfinished(self, parses: Drawing, share: float) -> Drawing:
         """Parses, whose step t is place t, of which about a share is left without some of their steps: half of these

@@ -12,6 +12,7 @@ from npdraw.config import Config, ModelStage, PriorStage
 from npdraw.data import ImageSet, choose
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.flow import Flow
 from npdraw.model import NPDraw
 from npdraw.prior import fixed_batch
 from npdraw.processes import this_process
@@ -32,7 +33,8 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
         reason = str(error).partition("\n")[0]
         raise InputError(f"these settings make no model: {reason}") from None
     k, grid = config.bank.part_size, model.grid
-    own = _count(model.posterior) + _count(model.decoder)
+    guide = model.decoder.guide if isinstance(model.decoder, Flow) else None
+    own = _count(model.posterior) + _count(model.decoder) - (_count(guide) if guide else 0)
     sizes = [_count(model.prior), _count(model) if config.model_stage.joint else own]
     weights = _count(model) * 4
     parse, sides = grid.cells * 17, 1 + config.data.mirrored  # two int64 and a bool a step
@@ -56,6 +58,9 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
             f"gradients and optimizer {_mega(12 * size)}, activations {_mega(act)}, "
             f"data {_mega(pixels)}"
         )
+    if epochs := config.model_stage.guide_epochs:
+        n = epochs * (count // (batches[1] * world))
+        lines.insert(-1, f"stage guide: {n:,} steps ({many(epochs, 'epoch')}); less memory than stage model")
     if every := config.model_stage.score_every:
         few = min(config.model_stage.score_images, validation)
         patience = config.model_stage.patience

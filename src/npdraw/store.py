@@ -24,10 +24,12 @@ from npdraw.bank import PartBank, check_range
 from npdraw.config import Config, from_dict, to_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.flow import Flow
 from npdraw.model import NPDraw
 
 VERSION = 1  # of every format written here; another is refused
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
+FACTOR = ".factor"  # after the name of a weight in 8 bits
 
 
 @contextmanager
@@ -157,21 +159,43 @@ def load_drawing(path: str | Path, bank: PartBank | None = None) -> Drawing:
 # --- models ---
 
 
-def save_model(model: NPDraw, folder: str | Path, half: bool = False) -> None:
-    """Weights and config into a folder; `half` stores float tensors in half precision (loaded as float32 again).
+def save_model(model: NPDraw, folder: str | Path, small: bool = False) -> None:
+    """Weights and config into a folder; `small` stores float tensors in half precision, and the convolutions of a flow
+    in 8 bits (all are loaded as float32 again).
 
     What made the weights goes with them, where it is known: of a model that was trained or loaded.
     """
-    state = {k: v.half() if half and v.is_floating_point() else v for k, v in model.state_dict().items()}
+    state = _shrunk(model) if small else model.state_dict()
     write_tensors(Path(folder) / WEIGHTS, "model", state, vars(model).get("provenance"))
     settings = {"format": "npdraw-model", "version": VERSION, "config": to_dict(model.config)}
     write_text(Path(folder) / SETTINGS, json.dumps(settings, indent=2) + "\n")
 
 
+def _shrunk(model: NPDraw) -> dict[str, Tensor]:
+    """The weights as `small` stores them. A convolution becomes whole numbers from -127 to 127, with a factor for each
+    of its outputs beside them."""
+    state = dict[str, Tensor]()
+    for name, x in model.state_dict().items():
+        if isinstance(model.decoder, Flow) and name.startswith("decoder.") and x.ndim == 4:
+            factor = (x.abs().amax((1, 2, 3), keepdim=True) / 127).clamp_min(1e-30).bfloat16()
+            state[name], state[name + FACTOR] = (x / factor).round().clamp(-127, 127).to(torch.int8), factor
+        else:
+            state[name] = x.half() if x.is_floating_point() else x
+    return state
+
+
+def _grown(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+    """The inverse of `_shrunk`."""
+    factors = {name: tensors[name + FACTOR] for name in tensors if name + FACTOR in tensors}
+    rest = {k: v for k, v in tensors.items() if k.removesuffix(FACTOR) not in factors}
+    return rest | {name: tensors[name].float() * factor.float() for name, factor in factors.items()}
+
+
 def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw:
     """A model from a saved folder, a run directory or the name of a shipped model; evaluation mode, weights frozen."""
     folder, config = _model_folder(source), model_config(source)
-    tensors, made = read_tensors(folder / WEIGHTS, "model")
+    stored, made = read_tensors(folder / WEIGHTS, "model")
+    tensors = _grown(stored)
     k = config.bank.part_size
     model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, config.data.channels, k, k)))
     wanted = model.state_dict()

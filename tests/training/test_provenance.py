@@ -50,7 +50,7 @@ def test_a_run_says_what_made_it(
     shown = capsys.readouterr().out
     assert "npdraw train 'my pictures' --seed 3" in shown and commit in shown
     for name, again in (("trained", model), ("loaded", store.load_model(tmp_path / "run"))):
-        store.save_model(again, tmp_path / name, half=True)
+        store.save_model(again, tmp_path / name, small=True)
         assert store.provenance(tmp_path / name) == found
         store.save_model(store.load_model(tmp_path / name), tmp_path / "again")
         assert store.provenance(tmp_path / "again") == found

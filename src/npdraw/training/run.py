@@ -15,7 +15,7 @@ from npdraw.bank import PartBank
 from npdraw.config import Config, to_dict
 from npdraw.errors import InputError
 
-STAGES = ("prior", "model", "done")
+STAGES = ("prior", "guide", "model", "done")
 
 
 class Run:

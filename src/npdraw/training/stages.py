@@ -37,6 +37,7 @@ from npdraw.errors import InputError
 from npdraw.evaluation.features import Extractor
 from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.kernel import FEWEST
+from npdraw.flow import Flow
 from npdraw.model import CHUNK, Loss, NPDraw
 from npdraw.noise import wide
 from npdraw.parsing import parse
@@ -80,6 +81,30 @@ class PriorObjective(nn.Module):
             terms = self.prior.terms(Drawing(what, where, whether), order, move)
         parts = [-x.sum(1).mean() for x in terms]
         return PriorLoss(parts[0] + parts[1] + parts[2], *parts)
+
+
+class GuideLoss(NamedTuple):
+    """The error of a guide's velocity, the mean over the batch."""
+
+    total: Tensor
+
+
+class GuideObjective(nn.Module):
+    """The loss of a flow's guide as one forward call."""
+
+    def __init__(self, model: NPDraw):
+        super().__init__()
+        self.model = model
+
+    def forward(self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor) -> GuideLoss:
+        with autocast(images.device, self.model.config.precision):
+            return GuideLoss(self.model.flow_loss(guide_of(self.model), images, Drawing(what, where, whether)))
+
+
+def guide_of(model: NPDraw) -> Flow:
+    """The guide of a model that has one."""
+    assert isinstance(model.decoder, Flow) and model.decoder.guide is not None
+    return model.decoder.guide
 
 
 class ModelObjective(nn.Module):
@@ -201,7 +226,7 @@ def train(
         if fabric.device.type == "cuda":  # the layout that convolutions want there: none is changed in a step
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if start is not None:
-            model.load_state_dict(start.state_dict())
+            model.load_state_dict(model.state_dict() | start.state_dict())  # which may lack a guide
         training = _resident(parts.train, model, config.seed, config.data.mirrored)
         validation = _resident(parts.validation, model, 0)
         if run.writes:
@@ -212,6 +237,8 @@ def train(
         else:
             own = {k.removeprefix("weights.model."): v for k, v in tensors.items() if k.startswith("weights.model.")}
             model.load_state_dict(own)
+        if config.model_stage.guide_epochs and stage != "model":
+            fit_guide(fabric, run, model, training, progress)
         kept = fit_model(fabric, run, model, training, validation, progress, scorer)
         with enough_memory(fabric.device, "the model's sizes"):
             scores = finish(run, model, validation, kept)
@@ -262,7 +289,7 @@ def _check_start(config: Config) -> str:
         )
     own = fixed(store.model_config(config.init))
     for name, value in fixed(config).items():
-        if value != own[name]:
+        if value != own[name] and (name != "decoder.guide" or own[name]):  # a model without a guide may be given one
             option = name.replace("_", "-")
             raise InputError(
                 f"{option} {value} does not go with the weights of {config.init}, which are for {own[name]}; leave "
@@ -339,6 +366,29 @@ def fit_prior(
         progress.say(f"{of}, {f'after epoch {epoch}' if epoch else 'of the weights it starts from; no epoch had less'}")
 
 
+def fit_guide(fabric: Fabric, run: Run, model: NPDraw, training: Images, progress: Progress) -> None:
+    """What comes between the stages where a flow has a guide: this one alone, as stage two trains the flow itself."""
+    s, guide = run.config.model_stage, guide_of(model.requires_grad_(False)).requires_grad_(True)
+
+    def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
+        images, parses = training.take(training.any_side(index.to(fabric.device)), fabric.device)
+        return images, *parses.tensors()
+
+    def after_epoch(epoch: int, step: int) -> dict[str, float]:
+        return {}
+
+    settings = (s.guide_epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
+    inner = _inner(guide, s.optimizer)
+    stage = Stage("guide", GuideObjective(model), *settings, batch_of, after_epoch, {}, "model-stage.batch", inner)
+    fit(fabric, run, stage, len(training.pixels), progress)
+
+
+def _inner(net: nn.Module, optimizer: str) -> list[nn.Parameter]:
+    """What Muon moves of a net that is to be trained: the weights of all convolutions but the first and the last."""
+    weights = [p for p in net.parameters() if p.ndim == 4 and p.requires_grad]
+    return weights[1:-1] if optimizer == "muon" else []
+
+
 def fit_model(
     fabric: Fabric,
     run: Run,
@@ -351,7 +401,10 @@ def fit_model(
     """Stage two; leaves the model calibrated, with the decoder of its best score where it is scored, and says of which
     epoch that is."""
     config, s, device = run.config, run.config.model_stage, fabric.device
+    model.requires_grad_(True)
     model.prior.requires_grad_(s.joint)
+    if config.decoder.guide:
+        guide_of(model).requires_grad_(False)
     score = SampleScore(network, validation.pixels, validation.seeds, config, device) if network else None
     model.prior.eval()
     extra: dict[str, Tensor] = {}
@@ -386,8 +439,8 @@ def fit_model(
         return found | (finish(run, model, validation, found) if pictured else {})
 
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
-    inner = [p for p in model.decoder.parameters() if p.ndim == 4][1:-1] if s.optimizer == "muon" else ()
     work = (batch_of, after_epoch, extra)
+    inner = _inner(model.decoder, s.optimizer)
     stage = Stage("model", ModelObjective(model), *settings, *work, "model-stage.batch", inner, s.patience)
     fit(fabric, run, stage, len(training.pixels), progress)
     if score is None or not extra:

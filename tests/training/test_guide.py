@@ -1,0 +1,91 @@
+"""A flow's guide: a stage that touches nothing else, goes on after a stop, and is given to a model later."""
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from npdraw import store
+from npdraw.derive import adopt
+from npdraw.errors import InputError
+from npdraw.training import loop
+from training import tiny
+
+STAGE = {"parsed_start": 1.0, "parsed_end": 1.0, "noise": 0.5, "unfinished": 0.2, "optimizer": "muon", "epochs": 3}
+FLOW = {"likelihood": "flow", "width": 16, "blocks": 1, "evaluations": 5}
+PLAIN: tiny.Settings = {"decoder": FLOW, "model_stage": STAGE, "checkpoint_steps": 7}
+GUIDED: tiny.Settings = {
+    **PLAIN,
+    "decoder": {**FLOW, "guide": 8, "guidance": 1.0},
+    "model_stage": {**STAGE, "guide_epochs": 2},
+}
+
+
+@pytest.fixture(scope="module")
+def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run without a guide in `plain` and the same with one in `guided`."""
+    folder = tmp_path_factory.mktemp("guides")
+    tiny.train(folder / "plain", PLAIN)
+    tiny.train(folder / "guided", GUIDED)
+    return folder
+
+
+def test_a_guide_learns_and_changes_nothing_else(home: Path) -> None:
+    plain, guided = tiny.weights(home / "plain"), tiny.weights(home / "guided")
+    new = tiny.differing(plain, guided)
+    assert new and all(name.startswith("decoder.guide.") for name in new)
+    errors = tiny.losses(home / "guided", "guide")
+    assert len(errors) == 10 and min(errors[5:]) < errors[0] * 0.9
+    assert not tiny.losses(home / "plain", "guide")
+    assert tiny.losses(home / "plain", "model") == tiny.losses(home / "guided", "model")
+
+
+def test_guidance_shows(home: Path) -> None:
+    plain, guided = (store.load_model(home / name) for name in ("plain", "guided"))
+    drawing = plain.sample(2).drawing
+    assert not torch.equal(plain.decode(drawing), guided.decode(drawing))
+    guided.config = replace(guided.config, decoder=replace(guided.config.decoder, guidance=0.0))
+    assert torch.equal(plain.decode(drawing), guided.decode(drawing))
+
+
+@pytest.mark.parametrize("stage", ["guide", "model"])
+def test_a_stopped_run_ends_in_the_same_bits(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+) -> None:
+    real = loop.seed_step
+
+    def seed_step(seed: int, name: str, step: int, rank: int) -> None:
+        if name == stage and step == 9:  # the last checkpoint is of step 7
+            raise RuntimeError("the power went out")
+        real(seed, name, step, rank)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(loop, "seed_step", seed_step)
+        with pytest.raises(RuntimeError, match="power"):
+            tiny.train(tmp_path / "run", GUIDED)
+    assert tiny.checkpoint(tmp_path / "run")[1:] == (stage, 7)
+    tiny.train(tmp_path / "run", GUIDED)
+    assert not tiny.differing(tiny.weights(tmp_path / "run"), tiny.weights(home / "guided"))
+    assert tiny.rows(tmp_path / "run") == tiny.rows(home / "guided")
+
+
+def test_a_model_is_given_a_guide_later(home: Path, tmp_path: Path) -> None:
+    later = {**GUIDED, "init": str(home / "plain"), "prior_stage": {"epochs": 0}}
+    later["model_stage"] = {**GUIDED["model_stage"], "epochs": 0}
+    tiny.train(tmp_path / "later", later)
+    new = tiny.differing(tiny.weights(home / "plain"), tiny.weights(tmp_path / "later"))
+    assert new and all(name.startswith(("decoder.guide.", "posterior.")) for name in new)  # calibrated anew
+    assert not any(name.startswith("posterior.") and "running" not in name for name in new)
+    assert len(tiny.losses(tmp_path / "later", "guide")) == 10
+
+
+def test_a_guide_is_not_taken_away(home: Path, tmp_path: Path) -> None:
+    with pytest.raises(InputError, match=r"decoder\.guide 0 does not go with the weights"):
+        tiny.train(tmp_path / "run", {**PLAIN, "init": str(home / "guided")})
+
+
+def test_on_other_images_the_guide_learns_too(home: Path) -> None:
+    for name, epochs in (("guided", 1), ("plain", 0)):
+        config = adopt(tiny.config({"model_stage": {"epochs": 3}}), str(home / name))
+        assert config.model_stage.guide_epochs == epochs
