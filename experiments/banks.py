@@ -1,21 +1,33 @@
 """How well parses keep images, and what banks cost, by the number of parts M and their size K.
 
     python experiments/banks.py mnist=mnist.npz omniglot=omniglot.npz cifar10=cifar10.npz celeba=celeba64.npz
+    python experiments/banks.py --inception FILE mnist=mnist.npz ...
     python experiments/banks.py --plot
 
 Each set is an .npz with uint8 train_images (the bank is learned from them) and test_images, the first 2,000 of which
 are parsed. Canvases are as large as the images, or 32 pixels where these are larger, as in the presets. 5,000 patches,
-seed 0. Writes experiments/banks.json; --plot draws docs/images/banks.png from it.
+seed 0. Writes experiments/banks.json. With --inception the rows of the presets' K are given the FID of bare canvases:
+10,000 training images parsed and rendered, against the test images, ink binarised on both sides (on a GPU if there is
+one). --plot draws docs/images/banks.png from the rows.
 """
 
 import json
 import sys
 import time
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from npdraw import Grid, PartBank, parse, psnr, render
 from npdraw.canvas import Shrunk, to_unit
 from npdraw.data import load
+from npdraw.evaluation.features import Pictures, describe
+from npdraw.evaluation.frechet import Moments, frechet
+from npdraw.evaluation.inception import load_inception
+from npdraw.evaluation.protocol import PROTOCOLS, as_bytes, sampled, sides
+from npdraw.inputs import pick_device
+from npdraw.progress import Progress
 
 ROWS = Path(__file__).with_suffix(".json")
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "banks.png"
@@ -56,8 +68,29 @@ def measure(name: str, source: str) -> list[dict[str, float | str]]:
     return rows
 
 
+def canvases(name: str, source: str, inception: Path, rows: list[dict[str, Any]]) -> None:
+    """The FID of bare canvases of one set, into its rows."""
+    data, device = load(source), torch.device(pick_device("auto"))
+    ink, side = data.channels == 1, min(CANVAS, data.height)
+    size = 5 if ink else 4  # of the presets
+    net, grid = load_inception(inception, device=device), Grid(side, side, size)
+    both = sides(data, PROTOCOLS["paper"], None, ink, None)
+
+    def moments(pictures: Pictures) -> Moments:
+        return describe(net, pictures, device, Progress(quiet=True), "").moments["2048"]
+
+    assert both.real is not None
+    reference, seen = moments(both.reference), grid.shrink(both.real.grey(slice(None), device))
+    for row in rows:
+        if (row["set"], row["K"]) == (name, size):
+            parts = PartBank.build(Shrunk(data.train, grid), size, row["M"], PATCHES, 0).parts.to(device)
+            made = [render(parse(x, parts, grid), parts, grid) for x in seen.split(1000)]
+            row["fid"] = round(frechet(moments(sampled(as_bytes(torch.cat(made)), ink)), reference), 3)
+            print(row, flush=True)
+
+
 def plot() -> None:
-    """PSNR, and time to parse an image, against M; a line for each K, a column for each set."""
+    """PSNR, time to parse an image, and FID of canvases against M; a line for each K, a column for each set."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -65,29 +98,42 @@ def plot() -> None:
 
     rows = json.loads(ROWS.read_text(encoding="utf-8"))["rows"]
     sets = list(dict.fromkeys(row["set"] for row in rows))
-    figure, axes = pyplot.subplots(2, len(sets), figsize=(3.5 * len(sets), 6), sharex=True, layout="constrained")
+    figure, axes = pyplot.subplots(3, len(sets), figsize=(3.5 * len(sets), 9), sharex=True, layout="constrained")
     for column, name in zip(axes.T, sets):
         for size in SIZES:
             own = [row for row in rows if (row["set"], row["K"]) == (name, size)]
-            for panel, key in zip(column, ("psnr", "parse_microseconds")):
+            for panel, key in zip(column, ("psnr", "parse_microseconds", "fid")):
+                if key not in own[-1]:
+                    continue
                 panel.plot([r["M"] for r in own], [r[key] for r in own], "o-")
                 panel.text(1.15 * own[-1]["M"], own[-1][key], f"K = {size}", va="center", fontsize="small")
         column[0].set(title=name, xscale="log", xlim=(40, 5_000))
-        column[1].set(yscale="log", xlabel="M: parts")
-        column[1].set_xticks(PARTS, [f"{x:,}" for x in PARTS])
-        column[1].minorticks_off()
+        column[1].set(yscale="log")
+        column[2].set(yscale="log", xlabel="M: parts")
+        column[2].set_xticks(PARTS, [f"{x:,}" for x in PARTS])
+        column[2].xaxis.set_tick_params(which="minor", bottom=False)
         for panel in column:
             panel.grid(alpha=0.3)
     axes[0, 0].set_ylabel("PSNR of parses, dB")
     axes[1, 0].set_ylabel("parsing, microseconds an image")
+    axes[2, 0].set_ylabel("FID of bare canvases")
     figure.savefig(PICTURE, dpi=100)
 
 
 def main() -> None:
     if sys.argv[1:] == ["--plot"]:
         return plot()
+    if sys.argv[1:2] == ["--inception"]:
+        results = json.loads(ROWS.read_text(encoding="utf-8"))
+        for pair in sys.argv[3:]:
+            canvases(*pair.split("=", 1), Path(sys.argv[2]), results["rows"])
+        return write(results)
     rows = [row for pair in sys.argv[1:] for row in measure(*pair.split("=", 1))]
     results = {"patches": PATCHES, "test_images": PARSED, "seed": 0, "rows": rows}
+    write(results)
+
+
+def write(results: dict[str, Any]) -> None:
     ROWS.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from npdraw.config import Config
 from npdraw.data.images import describe
 from npdraw.evaluation.report import HEAD, cells
 from npdraw.evaluation.score import Score, figure
@@ -39,13 +40,20 @@ def markdown(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
+def drawn(config: Config) -> str:
+    """How a model's samples are drawn."""
+    x = config.decoder
+    flow = f", {x.evaluations} evaluations, freedom {x.freedom:g}" if x.likelihood == "flow" else ""
+    return f"temperature {config.temperature:g}{flow}"
+
+
 def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
     """The page of a model, from its scores.json."""
     facts, c, grid = SETS[found["set"]], model.config, model.grid
     k, data = c.bank.part_size, found["data"]
     images = describe(c.data.channels, c.data.height, c.data.width)
-    heat = f"temperature {found['temperature']:g}"
-    past = "" if found["preset"] == found["set"] else " It goes past the paper's model (docs/plus.md)."
+    heat, own = drawn(c), found["preset"] == found["set"]
+    past = "" if own else " It goes past the paper's model (docs/plus.md)."
     trained = f"{data['train']:,} training images, {data['validation']:,} more to validate on"
     return f"""# The `{name}` model
 
@@ -65,13 +73,13 @@ test draws again from the weights.
 {_lines([f"{facts.title}: {trained}.", *facts.said(data["all"]), facts.terms])}
 ## Scores
 
-{_protocol(found)}
+{_protocol(found, heat)}
 
 {markdown(HEAD, [tuple(x.strip() for x in cells(score)) for score in read_scores(found).values()])}
 {_lines(found["notes"])}
 ## Where it loses
 
-{_lines([*_diagnosis(read_scores(found)), facts.failures])}
+{_lines([*_diagnosis(read_scores(found)), facts.failures if own else facts.failures_plus])}
 ## How it was made
 
 {_lines(_made(found))}"""
@@ -81,7 +89,7 @@ def _lines(sentences: Sequence[str]) -> str:
     return "".join(f"- {sentence}\n" for sentence in sentences)
 
 
-def _protocol(found: Mapping[str, Any]) -> str:
+def _protocol(found: Mapping[str, Any], heat: str) -> str:
     count, against, network = found["samples"]["count"], found["against"], found["network"]
     first = found["request"]["seed"]
     ink = "; both sides binarised once" if found["request"]["ink"] else ""
@@ -91,7 +99,7 @@ def _protocol(found: Mapping[str, Any]) -> str:
     theirs = f" The paper has an FID of {paper:.2f}." if paper and "fid" in found["scores"] else ""
     return (
         f"Protocol `{found['request']['protocol']}`{cut}: {count:,} samples (seeds {first}-{first + count - 1}, "
-        f"temperature {found['temperature']:g}) against {against['count']:,} {against['part']} images{ink}. "
+        f"{heat}) against {against['count']:,} {against['part']} images{ink}. "
         f"Network: {network['name'].split(',')[0]}{estimated}. docs/scores.md says what each figure is.{theirs}"
     )
 
@@ -141,7 +149,7 @@ def _made(found: Mapping[str, Any]) -> list[str]:
 def _stage(stage: str, epochs: int, made: Mapping[str, Any]) -> str:
     """How long a stage was, and which epoch was kept by what."""
     kept = dict(made.get("trained", {}).get(stage, {}))
-    epoch = kept.pop("epoch", None)
+    epoch = kept.pop("epoch", None) or made.get(f"{stage}_epoch")  # 0: of an earlier spell
     if not kept:
         return f"{many(epochs, 'epoch')} of the {stage}"
     (key, value), *_ = kept.items()

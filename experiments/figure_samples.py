@@ -8,6 +8,7 @@ them.
 
 from pathlib import Path
 
+from card import drawn
 from marked import put
 from npdraw import NPDraw, show, store
 
@@ -20,18 +21,19 @@ def shown(models: dict[str, NPDraw]) -> str:
     """The part of README.md that shows the pictures."""
     seeds = f"seeds {SEEDS[0]} to {SEEDS[-1]}"
     return "\n".join(
-        f'`NPDraw.from_pretrained("{name}")`, {seeds}, temperature {model.config.temperature:g}, none left out:\n\n'
+        f'`NPDraw.from_pretrained("{name}")`, {seeds}, {drawn(models[name].config)}, none left out:\n\n'
         f"![canvases and images of the {name} model](docs/images/sampled-{name}.png)\n"
-        for name, model in models.items()
+        for name in sorted(models, key=lambda name: (not name.endswith("-plus"), name))  # the best ones first
     )
 
 
 def main() -> None:
     models = {name: store.load_model(name) for name in store.shipped_models()}
     for name, model in models.items():
-        drawn = model.sample(seed=SEEDS)
-        rows = {"canvas": model.as_given(drawn.canvases), "image": model.as_given(drawn.images)}
-        print(show.save_picture(show.pairs(rows, COLUMNS), ROOT / "docs" / "images" / f"sampled-{name}.png"))
+        found = model.sample(seed=SEEDS)
+        rows = {"canvas": model.as_given(found.canvases), "image": model.as_given(found.images)}
+        picture = show.pairs(rows, COLUMNS, scale=max(1, 64 // model.config.data.width))
+        print(show.save_picture(picture, ROOT / "docs" / "images" / f"sampled-{name}.png"))
     put(ROOT / "README.md", "sampled", shown(models))
 
 
