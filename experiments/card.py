@@ -44,7 +44,8 @@ def drawn(config: Config) -> str:
     """How a model's samples are drawn."""
     x = config.decoder
     flow = f", {x.evaluations} evaluations, freedom {x.freedom:g}" if x.likelihood == "flow" else ""
-    return f"temperature {config.temperature:g}{flow}"
+    guided = f", guidance {x.guidance:g}" if x.guidance else ""
+    return f"temperature {config.temperature:g}{flow}{guided}"
 
 
 def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
@@ -58,7 +59,7 @@ def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
     return f"""# The `{name}` model
 
 NP-DRAW (Zeng et al., UAI 2021) of {facts.title}, {images}: {c.bank.parts} parts of {k} x {k}, T = {grid.cells} steps,
-{parameters(model)}, in half precision.{past}
+{parameters(model)}, in half precision{"" if not c.decoder.guide else ", convolutions of the flow in 8 bits"}.{past}
 
     npdraw sample {name} --out samples
     NPDraw.from_pretrained("{name}").sample(64)

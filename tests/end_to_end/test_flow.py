@@ -322,7 +322,7 @@ def test_all_that_applies_is_scored(model: NPDraw, tmp_path: Path, monkeypatch: 
         "nll is left out: it needs a likelihood of pixels, and the model's decoder is a flow, which has none"
         in found["notes"]
     )
-    assert (found["evaluations"], found["freedom"]) == (5, 0.0)
+    assert (found["evaluations"], found["freedom"], found["guidance"]) == (5, 0.0, 0.0)
 
     drawn = model.sample(12, seed=30).drawing
     seeds = {len(drawing): seed for drawing, seed, _ in calls if drawing == drawn[: len(drawing)]}

@@ -468,5 +468,5 @@ class Evaluation:
             c = self.subject.config
             facts["temperature"] = c.temperature if r.temperature is None else r.temperature
             if not self.subject.likely:
-                facts |= {"evaluations": c.decoder.evaluations, "freedom": c.decoder.freedom}
+                facts |= {name: getattr(c.decoder, name) for name in ("evaluations", "freedom", "guidance")}
         return facts
