@@ -30,7 +30,8 @@ def test_it_has_all_that_belongs_to_it(name: str) -> None:
 
 @each
 def test_it_draws_its_committed_drawings_again(name: str) -> None:
-    drawn = NPDraw.from_pretrained(name).sample(8, seed=0).drawing
+    model = NPDraw.from_pretrained(name)
+    drawn = model.prior.sample(8, 0, model.config.temperature)
     assert drawn == store.load_drawing(SHIPPED[name] / "drawings.json")
 
 
