@@ -6,9 +6,9 @@
     python experiments/table1.py table
     python experiments/table1.py ship FOLDER NAME
 
-`train` trains the preset NAME in OUT/NAME-seedS, or goes on with what lies there, and leaves the weights in half
-precision in OUT/NAME-seedS/shipped. With --init it is another spell of the model that an earlier one left in FOLDER: N
-more epochs of stage two, from its weights. `score` takes the scores of such a run, or of a saved model, by the protocol
+`train` trains the preset NAME in OUT/NAME-seedS, or goes on with what lies there, and leaves its weights, made small,
+in OUT/NAME-seedS/shipped. With --init it is another spell of the model that an earlier one left in FOLDER: N more
+epochs of stage two, from its weights. `score` takes the scores of such a run, or of a saved model, by the protocol
 `paper` into FOLDER/scores, and the row into table1.json. A model is scored once. A row that is to be replaced has to be
 removed by hand, and that is to be told: test images choose nothing. With --count it is a try and no row. `table` writes
 README.md's table from the rows. `ship` puts a scored model into the package, with its card. SOURCE is another place of
@@ -66,7 +66,9 @@ def train(
         config = replace(config, model_stage=replace(config.model_stage, epochs=epochs))
     if init is not None:
         prior = replace(config.prior_stage, epochs=0)
-        config = replace(config, init=str(_weights(init)), prior_stage=prior)
+        whole = init / "model"  # in full precision
+        start = whole if (whole / store.SETTINGS).is_file() else _weights(init)
+        config = replace(config, init=str(start), prior_stage=prior)
         if store.model_config(config.init).decoder.guide:  # which has learned what it should
             config = replace(config, model_stage=replace(config.model_stage, guide_epochs=0))
         if folder.resolve() == init.resolve():
@@ -140,7 +142,7 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
 
 
 def _weights(folder: Path) -> Path:
-    """The folder with the model that is scored and shipped: of a run, the one in half precision."""
+    """The folder with the model that is scored and shipped: of a run, the small one."""
     return folder / "shipped" if (folder / "shipped" / store.SETTINGS).is_file() else folder
 
 
@@ -155,8 +157,12 @@ def _set(config: Config) -> str:
 def _preset(config: Config) -> str:
     """The preset whose nets a model has, if without their guide."""
     named = {name: store.read_config(path) for name, path in store.presets().items()}
-    nets, guide = fixed(config), {"decoder.guide": config.decoder.guide}
-    own = [name for name, c in named.items() if c.data.source == _set(config) and fixed(c) | guide == nets]
+    nets = fixed(config)
+    own = [
+        name
+        for name, c in named.items()
+        if c.data.source == _set(config) and nets in (fixed(c), fixed(c) | {"decoder.guide": 0})
+    ]
     if not own:
         raise InputError(f"the model has other nets than the presets of {_set(config)}; a row is of a preset")
     return own[0]

@@ -368,6 +368,7 @@ def test_settings_that_do_not_go_together(decoder: str, stage: dict[str, object]
     ("decoder", "stage", "hint"),
     [
         ({"guide": 8}, {}, "decoder.guide is of flows"),
+        ({"likelihood": "flow", "width": 16, "guide": 16}, {}, "give --decoder.guide less than 16, or 0"),
         ({"likelihood": "flow", "guidance": 1.0}, {}, "decoder.guidance needs a guide; give --decoder.guide its width"),
         ({"likelihood": "flow"}, {"guide_epochs": 1}, "model-stage.guide-epochs needs a guide"),
     ],

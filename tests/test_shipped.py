@@ -45,6 +45,7 @@ def test_its_scores_are_of_its_weights(name: str) -> None:
     own = {"temperature": c.temperature}
     if c.decoder.likelihood == "flow":
         own |= {"evaluations": c.decoder.evaluations, "freedom": c.decoder.freedom}
+        own |= {"guidance": c.decoder.guidance} if c.decoder.guidance else {}
     assert own.items() <= found.items()  # as its pictures are drawn
     if found["set"] in table1.TABLE:  # the row of the table is of the same weights
         assert table1.rows()[found["preset"]][str(found["seed"])] == found

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import save_file
+from torch import Tensor
 
 from npdraw import store
 from npdraw.bank import PartBank
@@ -121,6 +122,21 @@ def test_a_flow_is_stored_in_8_bits(tmp_path: Path) -> None:
         quarter > 1000
         and (tmp_path / store.WEIGHTS).stat().st_size < 4 * sum(p.numel() for p in model.parameters()) - 2 * quarter
     )
+
+
+@pytest.mark.parametrize(
+    "factor", [None, torch.ones(8), torch.ones(5, 1, 1, 1), torch.ones(1, 1, 1, 3), torch.ones(()), torch.zeros(0)]
+)
+def test_weights_in_8_bits_that_were_tampered_with(factor: Tensor | None, tmp_path: Path) -> None:
+    decoder = {"likelihood": "flow", "width": 16, "blocks": 1}
+    store.save_model(small(decoder=decoder, model_stage={"parsed_start": 1.0, "parsed_end": 1.0}), tmp_path, small=True)
+    tensors, _ = store.read_tensors(tmp_path / store.WEIGHTS, "model")
+    name = "decoder.last.weight" + store.FACTOR
+    tensors.pop(name)
+    tensors |= {} if factor is None else {name: factor}
+    store.write_tensors(tmp_path / store.WEIGHTS, "model", tensors)
+    words = ("holds torch.int8",) if factor is None else (f"{name} does not fit its weights",)
+    refused(lambda: store.load_model(tmp_path), store.WEIGHTS, *words)
 
 
 def test_a_run_directory_holds_its_model(folder: Path, tmp_path: Path) -> None:

@@ -376,6 +376,10 @@ class Config:
                 )
         if self.decoder.guide and self.decoder.likelihood != "flow":
             raise InputError("decoder.guide is of flows; give --decoder.guide 0, or --decoder.likelihood flow")
+        if self.decoder.guide >= self.decoder.width:
+            raise InputError(
+                f"a guide is narrower than its flow; give --decoder.guide less than {self.decoder.width}, or 0"
+            )
         for name, value in (
             ("decoder.guidance", self.decoder.guidance),
             ("model-stage.guide-epochs", self.model_stage.guide_epochs),

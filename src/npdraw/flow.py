@@ -119,7 +119,8 @@ class Flow(nn.Module):
         phases = t[:, None] * self.frequencies  # (B,TIMES)
         told = self.told(torch.cat([phases.sin(), phases.cos(), strength[:, None]], dim=1))
         x = self.first(torch.cat([x, F.interpolate(condition, size=self.size)], dim=1))
-        kept, n = list[Tensor](), self.blocks
+        n = self.blocks
+        kept: list[Tensor] = []  # torch.compile cannot look into list[Tensor](), and would cut the net in pieces
         for i, block in enumerate(self.down):
             if i and i % n == 0:
                 x = self.smaller[i // n - 1](x)

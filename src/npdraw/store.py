@@ -185,17 +185,26 @@ def _shrunk(model: NPDraw) -> dict[str, Tensor]:
 
 
 def _grown(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `_shrunk`."""
+    """The inverse of `_shrunk`, of files that anybody may have written."""
     factors = {name: tensors[name + FACTOR] for name in tensors if name + FACTOR in tensors}
     rest = {k: v for k, v in tensors.items() if k.removesuffix(FACTOR) not in factors}
-    return rest | {name: tensors[name].float() * factor.float() for name, factor in factors.items()}
+    for name, factor in factors.items():
+        weight = tensors[name]
+        fitting = factor.shape == (len(weight), 1, 1, 1) if weight.ndim == 4 else False
+        if weight.dtype != torch.int8 or not fitting or not factor.is_floating_point():
+            raise InputError(f"{name}{FACTOR} does not fit its weights")
+        rest[name] = weight.float() * factor.float()
+    return rest
 
 
 def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw:
     """A model from a saved folder, a run directory or the name of a shipped model; evaluation mode, weights frozen."""
     folder, config = _model_folder(source), model_config(source)
     stored, made = read_tensors(folder / WEIGHTS, "model")
-    tensors = _grown(stored)
+    try:
+        tensors = _grown(stored)
+    except InputError as error:
+        raise InputError(f"{folder / WEIGHTS}: {error}") from None
     k = config.bank.part_size
     model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, config.data.channels, k, k)))
     wanted = model.state_dict()
@@ -206,6 +215,8 @@ def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw
         if tensors[name].shape != tensor.shape:
             shapes = f"{tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
             raise InputError(f"{folder / WEIGHTS}: {name} has the shape {shapes}: it is not of this config")
+        if tensors[name].is_floating_point() != tensor.is_floating_point():
+            raise InputError(f"{folder / WEIGHTS}: {name} holds {tensors[name].dtype}, not {tensor.dtype}")
     model.load_state_dict(tensors)
     vars(model)["provenance"] = made
     return model.requires_grad_(False).eval().to(device)

@@ -5,11 +5,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import Tensor
 
 from npdraw import store
 from npdraw.derive import adopt
-from npdraw.errors import InputError
-from npdraw.training import loop
+from npdraw.errors import InputError, TrainingError
+from npdraw.flow import Flow
+from npdraw.training import loop, stages
 from training import tiny
 
 STAGE = {"parsed_start": 1.0, "parsed_end": 1.0, "noise": 0.5, "unfinished": 0.2, "optimizer": "muon", "epochs": 3}
@@ -83,6 +85,50 @@ def test_a_model_is_given_a_guide_later(home: Path, tmp_path: Path) -> None:
 def test_a_guide_is_not_taken_away(home: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"decoder\.guide 0 does not go with the weights"):
         tiny.train(tmp_path / "run", {**PLAIN, "init": str(home / "guided")})
+
+
+def test_a_guide_that_learned_nothing_guides_nothing(home: Path, tmp_path: Path) -> None:
+    idle = {**GUIDED, "model_stage": STAGE}
+    for start in ({}, {"init": str(home / "plain")}):
+        with pytest.raises(InputError, match=r"the guide would learn nothing; give --model-stage\.guide-epochs"):
+            tiny.train(tmp_path / "run", {**idle, **start})
+    tiny.train(tmp_path / "on", {**idle, "init": str(home / "guided"), "prior_stage": {"epochs": 0}})
+    first, on = tiny.weights(home / "guided"), tiny.weights(tmp_path / "on")
+    assert not any(name.startswith("decoder.guide.") for name in tiny.differing(first, on))
+    assert any(name.startswith("decoder.") for name in tiny.differing(first, on))
+
+
+@pytest.mark.parametrize("mode", ["fixed", "dynamic"])
+def test_a_guide_learns_from_ink_where_its_flow_does(
+    mode: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen, real = dict[int, set[float]](), Flow.loss
+
+    def loss(net: Flow, images: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
+        seen.setdefault(net.first.out_channels, set()).update(images.unique().tolist())
+        return real(net, images, condition, strength)
+
+    monkeypatch.setattr(Flow, "loss", loss)
+    tiny.train(tmp_path / "run", {**GUIDED, "data": {"binarise": mode}})
+    assert list(seen.values()) == [{0.0, 1.0}] * 2  # of the guide, of the flow
+
+
+def test_no_step_is_compiled_in_pieces(home: Path) -> None:
+    model = store.load_model(home / "guided").requires_grad_(True).train()
+    images = torch.rand(2, 1, 12, 12)
+    parses = model.parse(images).tensors()
+    guide = torch.compile(stages.GuideObjective(model), backend="eager", fullgraph=True)
+    assert guide(images, *parses).total.isfinite()
+    whole = torch.compile(stages.ModelObjective(model), backend="eager", fullgraph=True)
+    noise, heat = model.posterior.noise(2), torch.tensor(1.0)
+    assert whole(images, *parses, noise, heat, None, 0.0).total.isfinite()
+
+
+def test_a_loss_that_is_not_finite_names_the_setting(tmp_path: Path) -> None:
+    with pytest.raises(TrainingError, match=r"stage guide.*Lower --model-stage\.rate \(now 1e\+06\)"):
+        tiny.train(
+            tmp_path / "run", {**GUIDED, "model_stage": {**GUIDED["model_stage"], "rate": 1e6, "optimizer": "adam"}}
+        )
 
 
 def test_on_other_images_the_guide_learns_too(home: Path) -> None:

@@ -213,7 +213,8 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         if not all(math.isfinite(v) for v in (size, *means.values())):
             raise TrainingError(
                 f"the loss is not finite at step {step} of stage {stage.name}; the last good checkpoint is kept in "
-                f"{run.folder}. Lower --{stage.name}-stage.rate (now {stage.rate:g}) and train in a new folder"
+                f"{run.folder}. Lower --{stage.setting.partition('.')[0]}.rate (now {stage.rate:g}) and train in a new "
+                "folder"
             )
         speed = since * batch / (time.monotonic() - began)
         run.log(stage.name, step, {**means, "rate": rate_at(stage, step - 1, total), "images_per_second": speed})

@@ -154,6 +154,17 @@ class Images(NamedTuple):
             images = torch.where((index != own).to(device)[:, None, None, None], images.flip(-1), images)
         return images, self.parses[index.to(device)]
 
+    def take_anew(self, index: Tensor, mode: str) -> tuple[Tensor, Drawing]:
+        """Images index (B,) on the device, or mirror images of them, as a step of training sees them, and their parses:
+        with ink that is new each time where that is the mode."""
+        index = self.any_side(index)
+        images, parses = self.take(index, index.device)
+        if mode == "dynamic":
+            images = (torch.rand_like(images) < images).float()
+        elif mode == "fixed":
+            images = binarise(images, self.seeds[index % len(self.pixels)])
+        return images, parses
+
     def take_ink(self, index: Tensor, device: torch.device, mode: str) -> tuple[Tensor, Drawing]:
         """The same with images as the model sees them outside of training: binarised once, where they are at all."""
         images, parses = self.take(index, device)
@@ -276,6 +287,12 @@ def settle(config: Config, data: ImageSet) -> Config:
             f"{many(len(chosen.validation), 'validation image')} are too few to score samples against; use more "
             f"images, at least {FEWEST} of them for validation, or --model-stage.score-every 0"
         )
+    learned = config.model_stage.guide_epochs or (config.init and store.model_config(config.init).decoder.guide)
+    if config.decoder.guide and not learned:
+        raise InputError(
+            "the guide would learn nothing; give --model-stage.guide-epochs, fewer than the flow has, or "
+            "--decoder.guide 0 --decoder.guidance 0"
+        )
     digest = chosen.train.digest()
     return replace(config, data=replace(config.data, inverted=data.inverted, digest=digest), init_digest=start)
 
@@ -371,7 +388,7 @@ def fit_guide(fabric: Fabric, run: Run, model: NPDraw, training: Images, progres
     s, guide = run.config.model_stage, guide_of(model.requires_grad_(False)).requires_grad_(True)
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
-        images, parses = training.take(training.any_side(index.to(fabric.device)), fabric.device)
+        images, parses = training.take_anew(index.to(fabric.device), run.config.data.binarise)
         return images, *parses.tensors()
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
@@ -412,12 +429,7 @@ def fit_model(
     scored_net = model.decoder if s.always_parsed and not s.joint else model
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
-        index = training.any_side(index.to(device))
-        images, parses = training.take(index, device)
-        if config.data.binarise == "dynamic":
-            images = (torch.rand_like(images) < images).float()
-        elif config.data.binarise == "fixed":
-            images = binarise(images, training.seeds[index % len(training.pixels)])
+        images, parses = training.take_anew(index.to(device), config.data.binarise)
         share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
         # no share at all is another graph to compile, so not for some epochs alone
         parsed = None if s.always_parsed else torch.rand(len(images), device=device) < share
