@@ -63,7 +63,8 @@ SETS = {
         "Samples have the colours of photographs and seldom an object that one could name: soft patches whose outlines "
         "do not go on from cell to cell. At temperature 1 they are calmer and more blurred.",
         "Some samples are a car, a ship, a plane, a horse or a deer that one can name; many are an animal whose head "
-        "and legs do not belong together, and some are soft patches without an object.",
+        "and legs do not belong together, and some are soft patches without an object. Pictures follow a drawing in "
+        "layout and colour, not part by part; --freedom 0.25 keeps nearer to it.",
         62.72,
         "14.2 (snGAN)",
     ),
@@ -75,7 +76,8 @@ SETS = {
         "Faces are soft, outlines of hair are jagged, and the two halves of a face do not always match. In a few "
         "reconstructions the posterior leaves a cell empty that the parser draws.",
         "Most pass for a face at this size. Eyes often do not match each other; faces from the side, glasses, hats and "
-        "hard light come out worst; a few faces run or are blurred, and what lies behind them has no form.",
+        "hard light come out worst; a few faces run or are blurred, and what lies behind them has no form. Pictures "
+        "follow a drawing in layout and colour, not part by part; --freedom 0.25 keeps nearer to it.",
         41.10,
         "14.74 (NVAE)",
     ),

@@ -34,6 +34,7 @@ InceptionFile = Annotated[
 ]
 HowRead = Annotated[Reading, arg(name="")]
 CHUNK = 1024  # pictures at a time, and in one grid at most
+FEW = 8  # the same by a flow on a CPU, so that progress shows
 IN_ANIMATION, IN_PAIRS = 64, 20  # pictures shown in one file, at most
 
 
@@ -44,7 +45,7 @@ class Decoding:
     evaluations: Maybe[int] = None
     """Of models with a flow: how often its net runs; more is better and slower. The model's own by default."""
     freedom: Maybe[float] = None
-    """Of models with a flow: from 0, keep to the drawing, to 1, improve on it; the model's own by default."""
+    """Of models with a flow: from 0, keep nearest to the drawing, to 1, improve on it; the model's own by default."""
 
     def of(self, model: "NPDraw") -> dict[str, Any]:
         """What was given, as `NPDraw.decode` takes it; refused where this model has no use for it."""
@@ -61,6 +62,11 @@ class Decoding:
                 "not; leave it away"
             )
         return given
+
+    def shown(self, model: "NPDraw") -> dict[str, Any]:
+        """All that a flow's images depend on, given or the model's own; nothing of models without one."""
+        own = model.config.decoder
+        return {} if model.likely else {"evaluations": own.evaluations, "freedom": own.freedom} | self.of(model)
 
 
 HowDecoded = Annotated[Decoding, arg(name="")]

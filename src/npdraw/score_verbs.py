@@ -99,7 +99,8 @@ class Evaluate:
         about["seconds"] = round(time.monotonic() - began, 1)
         against = f"{many(about['against']['count'], 'image')} ({about['against']['part']}) of {data.name}"
         count = about["samples"]["count"]
-        drawn = f" (seeds {self.seed}-{self.seed + count - 1}, temperature {about['temperature']:g})" if model else ""
+        told = [f"{name} {about[name]:g}" for name in ("temperature", "evaluations", "freedom") if name in about]
+        drawn = f" (seeds {self.seed}-{self.seed + count - 1}, {', '.join(told)})" if model else ""
         title = f"{self.subject}: {many(count, 'sample')}{drawn} against {against}"
         if not about["whole_protocol"]:
             notes.append(

@@ -18,6 +18,7 @@ from npdraw.errors import InputError
 from npdraw.image_verbs import Bank, DataInfo, DataShow, Parse
 from npdraw.options import (
     CHUNK,
+    FEW,
     IN_ANIMATION,
     DataDir,
     Decoding,
@@ -181,11 +182,13 @@ class Sample:
 
     def run(self) -> None:
         import numpy as np
+        import torch
         from PIL import Image
 
         from npdraw import inputs, show, store
         from npdraw.drawing import Drawing
         from npdraw.plan import sampling_plan
+        from npdraw.progress import Progress
 
         seeds, device = inputs.parse_seeds(self.seeds), inputs.prepare(self.device, self.out)
         model = store.load_model(self.model, device)
@@ -194,7 +197,8 @@ class Sample:
         prefix = None if self.prefix is None else inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
         heat = model.config.temperature if self.temperature is None else self.temperature
         title = f"{many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
-        settings, narrowed = self.decoding.of(model), {"top-k": self.top_k, "top-p": self.top_p}
+        self.decoding.of(model)  # refuses what goes with no flow
+        settings, narrowed = self.decoding.shown(model), {"top-k": self.top_k, "top-p": self.top_p}
         title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings}.items() if v is not None)
         if heat == 0 and len(seeds) > 1 and (prefix is None or len(prefix) == 1):
             noise = "" if model.likely else ", in pictures of different noise"
@@ -205,14 +209,20 @@ class Sample:
             say("\n".join([title, *sampling_plan(model, len(seeds), device)]))
             return
         images, drawings = [], []
-        for i in range(0, len(seeds), CHUNK):
-            begun = prefix if prefix is None or len(prefix) == 1 else prefix[i : i + CHUNK]
-            drawn = model.prior.sample(seed=seeds[i : i + CHUNK], prefix=begun, **options)
-            made = model.as_given(model.decode(drawn, seeds[i : i + CHUNK], **settings))
-            images.append(show.to_uint8(made))
-            drawings.append(drawn.to("cpu"))
-            if i == 0:
-                shown = made
+        piece = FEW if device == "cpu" and not model.likely else CHUNK
+        with Progress(quiet=model.likely) as progress:  # a flow takes its time
+            progress.start("drawing", len(seeds))
+            for i in range(0, len(seeds), CHUNK):
+                begun = prefix if prefix is None or len(prefix) == 1 else prefix[i : i + CHUNK]
+                own = seeds[i : i + CHUNK]
+                drawn, made = model.prior.sample(seed=own, prefix=begun, **options), []
+                for j in range(0, len(own), piece):
+                    made.append(model.as_given(model.decode(drawn[j : j + piece], own[j : j + piece], **settings)))
+                    progress.step(count=len(made[-1]))
+                images += [show.to_uint8(x) for x in made]
+                drawings.append(drawn.to("cpu"))
+                if i == 0:
+                    shown = torch.cat(made)
         pixels, drawing = np.concatenate(images), Drawing.cat(drawings)
         written = [show.save_picture(show.grid(shown), self.out / "grid.png")]
         if self.png:

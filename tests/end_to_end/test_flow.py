@@ -108,6 +108,20 @@ def test_a_seed_is_one_picture_in_any_batch_and_file(model: NPDraw, tmp_path: Pa
     )
 
 
+def test_progress_and_the_models_own_settings_are_told(
+    model: NPDraw, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("npdraw.progress.EVERY", 0.0)  # seconds between lines
+    out, said = run("sample flow --seeds 0-17 --npz --json", tmp_path), capsys.readouterr().out
+    assert [f"drawing: {n} of 18" in said for n in (8, 16, 18)] == [True] * 3
+    assert "temperature 1, evaluations 5, freedom 0\n" in said
+    told = json.loads((out / "drawings.json").read_text())
+    assert (told["evaluations"], told["freedom"]) == (5, 0.0)
+    assert np.array_equal(np.load(out / "samples.npz")["images"], shown(model.sample(18, seed=0).images))
+    run("sample plain --seeds 0-1", tmp_path / "plain")
+    assert "drawing" not in capsys.readouterr().out
+
+
 def test_the_likeliest_drawing_has_a_picture_for_each_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = run("sample flow --seeds 0-2 --temperature 0 --npz --json", tmp_path)
     told = (

@@ -252,6 +252,8 @@ def train(
             fit_guide(fabric, run, model, training, progress)
         kept = fit_model(fabric, run, model, training, validation, progress, scorer)
         with enough_memory(fabric.device, "the model's sizes"):
+            if not model.likely:
+                progress.say(f"model: drawing {SHOWN} samples and some reconstructions, which takes a flow a while")
             scores = finish(run, model, validation, kept)
             run.log("done", 0, scores)
             if model.likely:
