@@ -82,8 +82,9 @@ class Complete:
             places = parse_places(self.keep or "", grid.cells)
         if len(places) == grid.cells:
             raise InputError("all places are kept: there is nothing to complete")
-        kept, image, noise, told = _read(model, self.model, self.what, settings)
-        settings = {**told, **settings}  # as the picture was made, unless it is said otherwise
+        keeping = self.decoding.keeping(model)
+        kept, image, noise, told = _read(model, self.model, self.what, {**keeping, **settings})
+        settings = {**keeping, **told, **settings}  # as the picture was made, unless it is said otherwise
         fixed = torch.zeros(grid.cells, dtype=torch.bool)
         fixed[places] = True
         tried = [max(n, self.count) for n in PARTICLES] if self.particles is None else [self.particles]

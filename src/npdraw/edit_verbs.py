@@ -69,8 +69,8 @@ class Edit:
         both = [inputs.drawn_in(model, self.model, source) for source in (self.a, self.b)]
         drawing = Drawing.cat([own.drawing if own else drawing[i] for i, own in enumerate(both)])
         composed = editing.compose(drawing[0], drawing[1], places)
-        if both[0]:
-            settings = {**both[0].told, **settings}  # as A was made, unless it is said otherwise
+        told = both[0].told if both[0] else {}
+        settings = {**self.decoding.keeping(model), **told, **settings}  # as A was made, unless it is said otherwise
         decoded = model.decode(composed, (both[0] and both[0].seed) or 0, **settings)
         canvases = model.render(Drawing.cat([drawing, composed]))
         shown = model.as_given(torch.cat([images, F.interpolate(canvases, model.decoder.size), decoded]))

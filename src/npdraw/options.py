@@ -45,7 +45,8 @@ class Decoding:
     evaluations: Maybe[int] = None
     """Of models with a flow: how often its net runs; more is better and slower. The model's own by default."""
     freedom: Maybe[float] = None
-    """Of models with a flow: from 0, keep nearest to the drawing, to 1, improve on it; the model's own by default."""
+    """Of models with a flow: from 0, keep nearest to the drawing, to 1, improve on it. By default the model's own, to
+    edit and to complete 0.25 at most."""
 
     def of(self, model: "NPDraw") -> dict[str, Any]:
         """What was given, as `NPDraw.decode` takes it; refused where this model has no use for it."""
@@ -62,6 +63,12 @@ class Decoding:
                 "not; leave it away"
             )
         return given
+
+    def keeping(self, model: "NPDraw") -> dict[str, Any]:
+        """The freedom where somebody edits or completes, unless it is said otherwise: {} of models without a flow."""
+        from npdraw import editing
+
+        return {} if model.likely else {"freedom": editing.freedom(model.config)}
 
     def shown(self, model: "NPDraw") -> dict[str, Any]:
         """All that a flow's images depend on, given or the model's own; nothing of models without one."""

@@ -1,6 +1,7 @@
 """A model whose decoder is a flow through every verb and `evaluate`: one picture, one noise, and no likelihood."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -87,6 +88,20 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Drawing, Any, dict[str
 
     monkeypatch.setattr(NPDraw, "decode", spy)
     return calls
+
+
+def test_edits_and_completions_keep_to_the_drawing(
+    model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    model.config, own = replace(model.config, decoder=replace(model.config.decoder, freedom=1.0)), model.config
+    store.save_model(model, tmp_path / "free")
+    model.config = own
+    calls = caught(monkeypatch)
+    for verb in ("edit", "complete"):
+        words = "a.png b.png --region 0,0,12,4" if verb == "edit" else "a.png --keep 0-4 --count 2"
+        for more in ("", " --freedom 0.5"):
+            run(f"{verb} {tmp_path / 'free'} {words}{more}", tmp_path / "out")
+    assert [settings["freedom"] for _, _, settings in calls] == [0.25, 0.5] * 2
 
 
 # --- sample ---

@@ -1,6 +1,7 @@
 """The studio with a model whose decoder is a flow: one picture, one noise, in every answer."""
 
 import base64
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,13 @@ def test_evaluations_and_freedom_are_the_models_own_unless_asked_for(model: NPDr
     assert full == decoded(model, seed=3, evaluations=9, freedom=0.25)
     others = [decoded(model, seed=3, **other) for other in ({"evaluations": 5}, {"freedom": 0}, {"freedom": 1})]
     assert len({full, *others}) == 4
+
+
+def test_who_draws_keeps_to_the_drawing_unless_more_freedom_is_asked_for(model: NPDraw) -> None:
+    free = small(flow=True)
+    free.config = replace(free.config, decoder=replace(free.config.decoder, freedom=1.0))
+    assert good(ask(studio(free), "GET", "/api/model"))["flow"]["freedom"] == 0.25
+    assert decoded(free, seed=3) == decoded(model, seed=3, freedom=0.25) != decoded(free, seed=3, freedom=1)
 
 
 def test_a_sample_has_the_noise_of_its_seed_in_every_answer(model: NPDraw) -> None:

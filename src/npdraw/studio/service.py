@@ -76,7 +76,8 @@ class Service:
     def _flow(self) -> bodies.FlowSettings:
         c, free = self.model.config.decoder, self.model.config.model_stage.noise > 0
         preview = min(c.evaluations, bodies.PREVIEW)
-        return bodies.FlowSettings(evaluations=c.evaluations, preview=preview, freedom=c.freedom, free=free)
+        freedom = editing.freedom(self.model.config)
+        return bodies.FlowSettings(evaluations=c.evaluations, preview=preview, freedom=freedom, free=free)
 
     def is_quick(self, evaluations: int | None) -> bool:
         """Whether a picture by so many evaluations (None: the model's own) is made while a person waits."""
@@ -189,7 +190,7 @@ class Service:
     def export(self, asked: bodies.Exporting) -> bytes:
         """A drawing as a file."""
         drawing, noise = self.drawing(asked.cells), asked.seed or 0
-        own = None if self.model.likely else self.model.config.decoder.freedom
+        own = None if self.model.likely else editing.freedom(self.model.config)
         freedom = asked.freedom if own is not None and asked.freedom is not None else own
         if asked.format == "json":
             origin = {"model": self.name, "weights": self.weights, "bank": self.model.bank.digest}
@@ -221,7 +222,8 @@ class Service:
         """One drawing -> (1,C,H,W)"""
         if self.model.likely:
             return self.model.likelihood(self.model.render(drawing)).picture()
-        return self.model.decode(drawing, noise, how.evaluations, how.freedom)
+        freedom = editing.freedom(self.model.config) if how.freedom is None else how.freedom
+        return self.model.decode(drawing, noise, how.evaluations, freedom)
 
     def _picture(self, image: Tensor, scale: int = 1) -> Image.Image:
         """An image (1,C,H,W) as the person sees it."""
