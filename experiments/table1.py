@@ -172,9 +172,8 @@ def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
     """How a model came about: what its weights say, and the run's metrics, where these are there."""
     lines = [json.loads(line) for line in _metrics(folder)]
     epochs, seen, seconds = {}, 0, 0.0
-    guided = any(line["stage"] == "guide" for line in lines)
-    named = {"prior": config.prior_stage, **({"guide": config.model_stage} if guided else {})}
-    for stage, settings in (named | {"model": config.model_stage}).items():
+    stages = (("prior", config.prior_stage), ("guide", config.model_stage), ("model", config.model_stage))
+    for stage, settings in stages:
         batch, at, total = min(settings.batch, images), 0, 0
         for line in lines:
             if line["stage"] == stage and "images_per_second" in line:  # every step is in one such line
@@ -182,7 +181,8 @@ def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
                 total += steps
                 seconds += steps * batch / line["images_per_second"]
         seen += total * batch
-        epochs[stage] = total // (images // batch) if lines else settings.epochs
+        if total or stage != "guide":  # which few models have
+            epochs[stage] = total // (images // batch) if lines else settings.epochs
     work = {"images_seen": seen, "seconds": round(seconds, 1)} if lines else {"images_seen": None, "seconds": None}
     judged = [x for x in lines if x["stage"] == "prior" and x.get("epoch") and "validation" in x]  # 0: before a spell
     best = {"prior_epoch": min(judged, key=lambda x: float(x["validation"]))["epoch"]} if judged else {}

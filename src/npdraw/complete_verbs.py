@@ -75,16 +75,15 @@ class Complete:
         if path.exists() and any(file.exists() and file.samefile(path) for file in files):
             raise InputError(f"{self.what} would be written over; choose another --out")
         model = store.load_model(self.model, device)
-        grid, settings = model.grid, self.decoding.of(model)
+        grid, settings = model.grid, self.decoding.keeping(model, {})
         if box is not None:
             places = editing.region(grid, box, model.decoder.size)
         else:
             places = parse_places(self.keep or "", grid.cells)
         if len(places) == grid.cells:
             raise InputError("all places are kept: there is nothing to complete")
-        keeping = self.decoding.keeping(model)
-        kept, image, noise, told = _read(model, self.model, self.what, {**keeping, **settings})
-        settings = {**keeping, **told, **settings}  # as the picture was made, unless it is said otherwise
+        kept, image, noise, told = _read(model, self.model, self.what, settings)
+        settings = self.decoding.keeping(model, told)
         fixed = torch.zeros(grid.cells, dtype=torch.bool)
         fixed[places] = True
         tried = [max(n, self.count) for n in PARTICLES] if self.particles is None else [self.particles]

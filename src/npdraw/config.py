@@ -369,13 +369,13 @@ class Config:
             raise InputError("a flow learns from parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1")
         if self.decoder.likelihood == "flow" and self.model_stage.joint:
             raise InputError("a flow has no bound that could train the prior; leave --model-stage.joint away")
-        for name in ("noise", "unfinished"):
-            if getattr(self.model_stage, name) and self.decoder.likelihood != "flow":
-                raise InputError(
-                    f"model-stage.{name} is of flows; give --model-stage.{name} 0, or --decoder.likelihood flow"
-                )
-        if self.decoder.guide and self.decoder.likelihood != "flow":
-            raise InputError("decoder.guide is of flows; give --decoder.guide 0, or --decoder.likelihood flow")
+        for name, value in (
+            ("model-stage.noise", self.model_stage.noise),
+            ("model-stage.unfinished", self.model_stage.unfinished),
+            ("decoder.guide", self.decoder.guide),
+        ):
+            if value and self.decoder.likelihood != "flow":
+                raise InputError(f"{name} is of flows; give --{name} 0, or --decoder.likelihood flow")
         if self.decoder.guide >= self.decoder.width:
             raise InputError(
                 f"a guide is narrower than its flow; give --decoder.guide less than {self.decoder.width}, or 0"

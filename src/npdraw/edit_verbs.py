@@ -57,7 +57,7 @@ class Edit:
             if any(file.exists() and file.samefile(path) for file in files):
                 raise InputError(f"{source} would be written over; choose another --out")
         model = store.load_model(self.model, device)
-        settings = self.decoding.of(model)
+        self.decoding.of(model)  # what does not go with this model is refused first
         places = editing.region(model.grid, box, model.decoder.size)
         found = [inputs.read_for(model, source, None, None) for source in (self.a, self.b)]  # (1,C,H,W) each
         if self.by == "parse":
@@ -69,8 +69,7 @@ class Edit:
         both = [inputs.drawn_in(model, self.model, source) for source in (self.a, self.b)]
         drawing = Drawing.cat([own.drawing if own else drawing[i] for i, own in enumerate(both)])
         composed = editing.compose(drawing[0], drawing[1], places)
-        told = both[0].told if both[0] else {}
-        settings = {**self.decoding.keeping(model), **told, **settings}  # as A was made, unless it is said otherwise
+        settings = self.decoding.keeping(model, both[0].told if both[0] else {})  # as A was made
         decoded = model.decode(composed, (both[0] and both[0].seed) or 0, **settings)
         canvases = model.render(Drawing.cat([drawing, composed]))
         shown = model.as_given(torch.cat([images, F.interpolate(canvases, model.decoder.size), decoded]))

@@ -64,16 +64,18 @@ class Decoding:
             )
         return given
 
-    def keeping(self, model: "NPDraw") -> dict[str, Any]:
-        """The freedom where somebody edits or completes, unless it is said otherwise: {} of models without a flow."""
+    def keeping(self, model: "NPDraw", told: dict[str, float]) -> dict[str, Any]:
+        """The same where somebody edits or completes: as the picture was `told` to be made, unless it is said
+        otherwise, and with little freedom where neither says."""
         from npdraw import editing
 
-        return {} if model.likely else {"freedom": editing.freedom(model.config)}
+        given = self.of(model)
+        return given if model.likely else {"freedom": editing.freedom(model.config)} | told | given
 
     def shown(self, model: "NPDraw") -> dict[str, Any]:
-        """All that a flow's images depend on, given or the model's own; nothing of models without one."""
-        own = model.config.decoder
-        return {} if model.likely else {"evaluations": own.evaluations, "freedom": own.freedom} | self.of(model)
+        """The same with the model's own settings where none are given: all that a flow's images depend on."""
+        own, given = model.config.decoder, self.of(model)
+        return given if model.likely else {"evaluations": own.evaluations, "freedom": own.freedom} | given
 
 
 HowDecoded = Annotated[Decoding, arg(name="")]

@@ -184,15 +184,15 @@ def _shrunk(model: NPDraw) -> dict[str, Tensor]:
     return state
 
 
-def _grown(tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The inverse of `_shrunk`, of files that anybody may have written."""
+def _grown(tensors: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
+    """The inverse of `_shrunk`, of a file that anybody may have written."""
     factors = {name: tensors[name + FACTOR] for name in tensors if name + FACTOR in tensors}
     rest = {k: v for k, v in tensors.items() if k.removesuffix(FACTOR) not in factors}
     for name, factor in factors.items():
         weight = tensors[name]
-        fitting = factor.shape == (len(weight), 1, 1, 1) if weight.ndim == 4 else False
+        fitting = weight.ndim == 4 and factor.shape == (len(weight), 1, 1, 1)
         if weight.dtype != torch.int8 or not fitting or not factor.is_floating_point():
-            raise InputError(f"{name}{FACTOR} does not fit its weights")
+            raise InputError(f"{path}: {name}{FACTOR} does not fit its weights")
         rest[name] = weight.float() * factor.float()
     return rest
 
@@ -201,10 +201,7 @@ def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw
     """A model from a saved folder, a run directory or the name of a shipped model; evaluation mode, weights frozen."""
     folder, config = _model_folder(source), model_config(source)
     stored, made = read_tensors(folder / WEIGHTS, "model")
-    try:
-        tensors = _grown(stored)
-    except InputError as error:
-        raise InputError(f"{folder / WEIGHTS}: {error}") from None
+    tensors = _grown(stored, folder / WEIGHTS)
     k = config.bank.part_size
     model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, config.data.channels, k, k)))
     wanted = model.state_dict()

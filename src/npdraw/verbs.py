@@ -197,7 +197,6 @@ class Sample:
         prefix = None if self.prefix is None else inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
         heat = model.config.temperature if self.temperature is None else self.temperature
         title = f"{many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
-        self.decoding.of(model)  # refuses what goes with no flow
         settings, narrowed = self.decoding.shown(model), {"top-k": self.top_k, "top-p": self.top_p}
         title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings}.items() if v is not None)
         if heat == 0 and len(seeds) > 1 and (prefix is None or len(prefix) == 1):

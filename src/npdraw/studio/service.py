@@ -190,8 +190,7 @@ class Service:
     def export(self, asked: bodies.Exporting) -> bytes:
         """A drawing as a file."""
         drawing, noise = self.drawing(asked.cells), asked.seed or 0
-        own = None if self.model.likely else editing.freedom(self.model.config)
-        freedom = asked.freedom if own is not None and asked.freedom is not None else own
+        freedom = None if self.model.likely else self._freedom(asked)
         if asked.format == "json":
             origin = {"model": self.name, "weights": self.weights, "bank": self.model.bank.digest}
             return (drawing.to_json(**origin, seed=asked.seed, freedom=freedom) + "\n").encode()
@@ -222,8 +221,10 @@ class Service:
         """One drawing -> (1,C,H,W)"""
         if self.model.likely:
             return self.model.likelihood(self.model.render(drawing)).picture()
-        freedom = editing.freedom(self.model.config) if how.freedom is None else how.freedom
-        return self.model.decode(drawing, noise, how.evaluations, freedom)
+        return self.model.decode(drawing, noise, how.evaluations, self._freedom(how))
+
+    def _freedom(self, how: bodies.Decoding) -> float:
+        return editing.freedom(self.model.config) if how.freedom is None else how.freedom
 
     def _picture(self, image: Tensor, scale: int = 1) -> Image.Image:
         """An image (1,C,H,W) as the person sees it."""
