@@ -6,9 +6,9 @@
 
 Each set is an .npz with uint8 train_images (the bank is learned from them) and test_images, the first 2,000 of which
 are parsed. Canvases are as large as the images, or 32 pixels where these are larger, as in the presets. 5,000 patches,
-seed 0. Writes experiments/banks.json. With --inception the rows of the presets' K are given the FID of bare canvases:
-10,000 training images parsed and rendered, against the test images, ink binarised on both sides (on a GPU if there is
-one). --plot draws docs/images/banks.png from the rows.
+seed 0. Writes experiments/banks.json. With --inception the rows of the presets' K, and those of M = 500, are given the
+FID of bare canvases: 10,000 training images parsed and rendered, against the test images, ink binarised on both sides
+(on a GPU if there is one). --plot draws docs/images/banks.png from the rows.
 """
 
 import json
@@ -33,6 +33,7 @@ ROWS = Path(__file__).with_suffix(".json")
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "banks.png"
 PARTS, SIZES = (50, 200, 500, 1000, 2000), (3, 4, 5, 8)
 CANVAS, PATCHES, PARSED = 32, 5_000, 2_000
+KNOWN = 500  # parts; the FID of such banks is taken for every K
 
 
 def measure(name: str, source: str) -> list[dict[str, float | str]]:
@@ -72,17 +73,18 @@ def canvases(name: str, source: str, inception: Path, rows: list[dict[str, Any]]
     """The FID of bare canvases of one set, into its rows."""
     data, device = load(source), torch.device(pick_device("auto"))
     ink, side = data.channels == 1, min(CANVAS, data.height)
-    size = 5 if ink else 4  # of the presets
-    net, grid = load_inception(inception, device=device), Grid(side, side, size)
+    usual, net = 5 if ink else 4, load_inception(inception, device=device)  # K of the presets
     both = sides(data, PROTOCOLS["paper"], None, ink, None)
 
     def moments(pictures: Pictures) -> Moments:
         return describe(net, pictures, device, Progress(quiet=True), "").moments["2048"]
 
     assert both.real is not None
-    reference, seen = moments(both.reference), grid.shrink(both.real.grey(slice(None), device))
+    reference = moments(both.reference)
     for row in rows:
-        if (row["set"], row["K"]) == (name, size):
+        if row["set"] == name and (row["K"] == usual or row["M"] == KNOWN):
+            size, grid = row["K"], Grid(side, side, row["K"])
+            seen = grid.shrink(both.real.grey(slice(None), device))
             parts = PartBank.build(Shrunk(data.train, grid), size, row["M"], PATCHES, 0).parts.to(device)
             made = [render(parse(x, parts, grid), parts, grid) for x in seen.split(1000)]
             row["fid"] = round(frechet(moments(sampled(as_bytes(torch.cat(made)), ink)), reference), 3)
@@ -103,10 +105,9 @@ def plot() -> None:
         for size in SIZES:
             own = [row for row in rows if (row["set"], row["K"]) == (name, size)]
             for panel, key in zip(column, ("psnr", "parse_microseconds", "fid")):
-                if key not in own[-1]:
-                    continue
-                panel.plot([r["M"] for r in own], [r[key] for r in own], "o-")
-                panel.text(1.15 * own[-1]["M"], own[-1][key], f"K = {size}", va="center", fontsize="small")
+                known = [r for r in own if key in r]
+                panel.plot([r["M"] for r in known], [r[key] for r in known], "o-")
+                panel.text(1.15 * known[-1]["M"], known[-1][key], f"K = {size}", va="center", fontsize="small")
         column[0].set(title=name, xscale="log", xlim=(40, 5_000))
         column[1].set(yscale="log")
         column[2].set(yscale="log", xlabel="M: parts")

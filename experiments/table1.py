@@ -67,7 +67,7 @@ def train(
     if init is not None:
         prior = replace(config.prior_stage, epochs=0)
         whole = init / "model"  # in full precision
-        start = whole if (whole / store.SETTINGS).is_file() else _weights(init)
+        start = whole if (whole / store.SETTINGS).is_file() else weights_of(init)
         config = replace(config, init=str(start), prior_stage=prior)
         if store.model_config(config.init).decoder.guide:  # which has learned what it should
             config = replace(config, model_stage=replace(config.model_stage, guide_epochs=0))
@@ -95,9 +95,9 @@ def rows() -> dict[str, dict[str, Row]]:
 
 def score(folder: Path, source: str | None, inception: Path | None, cache: Path | None, count: int | None) -> None:
     """Take all scores of a model, unless the whole protocol has been taken already."""
-    began, device, weights = time.monotonic(), pick_device("auto"), _weights(folder)
+    began, device, weights = time.monotonic(), pick_device("auto"), weights_of(folder)
     model, digest, written = store.load_model(weights, device), store.weights_hash(weights), folder / "scores"
-    c, name, preset = model.config, _set(model.config), _preset(model.config)
+    c, name, preset = model.config, _set(model.config), preset_of(model.config)
     before = rows().get(preset, {}).get(str(c.seed))
     if count is None and before is not None and before["weights"] != digest:
         raise InputError(f"{ROWS.name} has a row of {preset}, seed {c.seed}, of other weights; remove it to replace it")
@@ -141,7 +141,7 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
     _add(json.loads(store.read_text(written / "scores.json")))
 
 
-def _weights(folder: Path) -> Path:
+def weights_of(folder: Path) -> Path:
     """The folder with the model that is scored and shipped: of a run, the small one."""
     return folder / "shipped" if (folder / "shipped" / store.SETTINGS).is_file() else folder
 
@@ -154,7 +154,7 @@ def _set(config: Config) -> str:
     return name
 
 
-def _preset(config: Config) -> str:
+def preset_of(config: Config) -> str:
     """The preset whose nets a model has, if without their guide."""
     named = {name: store.read_config(path) for name, path in store.presets().items()}
     nets = fixed(config)
@@ -241,7 +241,7 @@ def _mean(scores: list[Score]) -> str:
 
 def ship(folder: Path, name: str) -> None:
     """Put a scored model into the package, with all that belongs to it."""
-    weights, scores, target = _weights(folder), folder / "scores" / "scores.json", MODELS / name
+    weights, scores, target = weights_of(folder), folder / "scores" / "scores.json", MODELS / name
     if not scores.is_file():
         raise InputError(f"{folder} has no scores yet; take them first: python experiments/table1.py score {folder}")
     found = json.loads(store.read_text(scores))
