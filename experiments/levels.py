@@ -25,7 +25,7 @@ from npdraw.training.scoring import SampleScore
 from table1 import preset_of, weights_of
 
 ROWS = Path(__file__).with_suffix(".json")
-GUIDANCES, FREEDOMS, EVALUATIONS = (0.7, 1.0, 1.4), (0.0, 0.25, 0.5, 0.75, 1.0), (5, 9, 13, 25, 35)
+GUIDANCES, FREEDOMS, EVALUATIONS = (0.7, 1.0, 1.4), (0.0, 0.25, 0.5, 0.75, 1.0), (5, 9, 13, 35)
 AT = 0.5  # the freedom that guidances are tried at
 NEAR = 1.015  # times the best FID
 
