@@ -817,6 +817,32 @@ def test_words_can_be_read_in_both_schemes(new_studio: Callable[..., Studio], sc
         assert min(contrast(colour[mark], colour[on]) for on in ("ground", "sheet")) >= 3
 
 
+def test_in_colour_what_nobody_drew_is_hatched_and_black_is_not(browser: Any, studio: Studio, tmp_path: Path) -> None:
+    model = small(c=3)
+    model.bank.parts[0] = 0
+    model.save_pretrained(tmp_path / "colour")
+
+    def colours(studio: Studio) -> int:
+        """How many there are in the board's first cell, away from its edges and its dot."""
+        board = Image.open(io.BytesIO(studio.page.locator("#board").screenshot()))
+        return len(board.crop((12, 12, 44, 44)).getcolors())
+
+    assert colours(studio) == 1  # ink: nothing is nothing
+    with serving(model=str(tmp_path / "colour")) as address:
+        for scheme in ("light", "dark"):
+            coloured = Studio(browser.new_context(color_scheme=scheme).new_page()).open(address)
+            page = coloured.page
+            assert colours(coloured) > 1
+            page.locator("#part-0").click()
+            page.locator("#board").focus()
+            for key in ("ArrowUp", "ArrowLeft", "Enter", "ArrowDown"):
+                page.keyboard.press(key)
+            coloured.until(lambda cells: cells[0] == 0)
+            assert colours(coloured) == 1
+            page.context.close()
+            assert coloured.errors == []
+
+
 @pytest.mark.parametrize("width", [375, 720, 1024, 1440])
 def test_nothing_is_wider_than_the_screen(new_studio: Callable[..., Studio], width: int) -> None:
     studio = new_studio(viewport={"width": width, "height": 800})
