@@ -100,6 +100,27 @@ def test_a_flows_preview_does_not_wait_for_long_work_and_its_full_picture_does(h
     visit(studio(small(flow=True)), run)
 
 
+def test_a_stroke_does_not_wait_for_a_preview() -> None:
+    model, go, begun = small(flow=True), threading.Event(), threading.Event()
+    guard = studio(model)
+
+    def evaluation(*_: Any) -> None:
+        begun.set()
+        assert go.wait(20)
+
+    model.decoder.register_forward_pre_hook(evaluation)
+
+    async def run(client: httpx.AsyncClient) -> None:
+        preview = asyncio.ensure_future(client.post("/api/decode", json={"cells": CELLS, "evaluations": 5}))
+        await until(begun.is_set)
+        assert (await client.post("/api/draw", content=bytes(108))).status_code == 200
+        assert not preview.done()
+        go.set()
+        assert (await preview).status_code == 200
+
+    visit(guard, run)
+
+
 def test_a_thumbnail_stops_for_all_other_work_and_then_goes_on() -> None:
     model, lanes, hold, go = small(flow=True), [], threading.Event(), threading.Event()
     guard = studio(model)
@@ -127,7 +148,7 @@ def test_a_thumbnail_stops_for_all_other_work_and_then_goes_on() -> None:
         go.set()
         await asyncio.gather(*(page.answer for page in (thumbnail, gone, *others)))
         assert [page.status for page in (thumbnail, *others)] == [200] * 3
-        assert sorted(lanes[4:-3]) == ["studio-quick"] * 4 + ["studio-slow"] * 8  # before the thumbnail's last three
+        assert sorted(lanes[4:-3]) == ["studio-pictures"] * 4 + ["studio-slow"] * 8  # before the thumbnail's last three
         assert lanes[-3:] == ["studio-behind"] * 3
 
     visit(guard, run)

@@ -17,7 +17,7 @@ from npdraw.studio.guard import Guard, error
 from npdraw.studio.lanes import Busy, Gone, Lane
 from npdraw.studio.service import Service, png
 
-QUICK, SLOW, BEHIND = 32, 8, 32  # requests that may wait in a lane
+QUICK, SLOW = 32, 8  # requests that may wait in a lane
 JSON_BYTES = 2**18
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -37,13 +37,13 @@ def guarded(service: Service, hosts: frozenset[str], token: str | None) -> Guard
 
 
 def make_app(service: Service) -> FastAPI:
-    quick, slow = Lane("studio-quick", QUICK), Lane("studio-slow", SLOW)
-    behind = Lane("studio-behind", BEHIND, (quick, slow))
+    quick, pictures, slow = Lane("studio-quick", QUICK), Lane("studio-pictures", QUICK), Lane("studio-slow", SLOW)
+    behind = Lane("studio-behind", QUICK, (quick, pictures, slow))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        for lane in (quick, slow, behind):
+        for lane in (quick, pictures, slow, behind):
             lane.close()
 
     refusals: dict[int | str, dict[str, Any]] = {
@@ -72,7 +72,7 @@ def make_app(service: Service) -> FastAPI:
 
     @app.post("/api/decode", response_class=Response, responses=_file("image/png"))
     async def decode(body: bodies.Drawn, request: Request) -> Response:
-        lane = behind if body.patient else quick if service.is_quick(body.evaluations) else slow
+        lane = behind if body.patient else pictures if service.is_quick(body.evaluations) else slow
         image = await lane.do(request, lambda: png(service.decode(body.cells, body, body.seed)))
         return Response(image, media_type="image/png")
 

@@ -1,8 +1,8 @@
 """`Lane`: one thread that does the model's work, one job after another, and a short queue before it.
 
-The studio has two, so that a long job never stands before a click, and a third behind them for what nobody asked for.
-A full queue says so at once. A job whose page is gone leaves the queue; one under way stops where it next calls
-`still_wanted`, and there one of the third lane waits while the others have work.
+The studio has several, so that a long job never stands before a click, nor a picture before a stroke of the pen, and
+one behind them all for what nobody asked for. A full queue says so at once. A job whose page is gone leaves the queue;
+one under way stops where it next calls `still_wanted`, and there one that is behind others waits while they have work.
 
 Each lane computes in one thread: with two lanes on two cores torch's own threads would only fight for them.
 """
