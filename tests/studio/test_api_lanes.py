@@ -85,38 +85,37 @@ def test_a_click_does_not_wait_for_long_work(held: Held) -> None:
     visit(studio(), run)
 
 
-def test_a_flows_preview_does_not_wait_for_long_work_and_its_full_picture_does(held: Held) -> None:
+def test_a_flows_pictures_do_not_wait_for_long_work(held: Held) -> None:
     async def run(client: httpx.AsyncClient) -> None:
         long = asyncio.ensure_future(client.post("/api/sample", json={"seed": 1}))
         await held.wait_begun(1)
-        full = asyncio.ensure_future(client.post("/api/decode", json={"cells": CELLS}))
-        seven = asyncio.ensure_future(client.post("/api/decode", json={"cells": CELLS, "evaluations": 7}))
-        await asyncio.sleep(0.1)
-        assert (await client.post("/api/decode", json={"cells": CELLS, "evaluations": 5})).status_code == 200
-        assert not (long.done() or full.done() or seven.done())
+        for told in ({"evaluations": 5}, {}):
+            assert (await client.post("/api/decode", json={"cells": CELLS, **told})).status_code == 200
+        assert not long.done()
         held.go.set()
-        assert [(await task).status_code for task in (long, full, seven)] == [200] * 3
+        assert (await long).status_code == 200
 
     visit(studio(small(flow=True)), run)
 
 
-def test_a_stroke_does_not_wait_for_a_preview() -> None:
-    model, go, begun = small(flow=True), threading.Event(), threading.Event()
+def test_a_preview_does_not_wait_for_full_pictures_nor_a_stroke_for_either() -> None:
+    model, go, lanes = small(flow=True), threading.Event(), []
     guard = studio(model)
 
     def evaluation(*_: Any) -> None:
-        begun.set()
+        lanes.append(threading.current_thread().name)
         assert go.wait(20)
 
     model.decoder.register_forward_pre_hook(evaluation)
 
     async def run(client: httpx.AsyncClient) -> None:
-        preview = asyncio.ensure_future(client.post("/api/decode", json={"cells": CELLS, "evaluations": 5}))
-        await until(begun.is_set)
+        wishes = ({}, {"evaluations": 7}, {"evaluations": 5})
+        pictures = [asyncio.ensure_future(client.post("/api/decode", json={"cells": CELLS, **told})) for told in wishes]
+        await until(lambda: len(lanes) == 2)
         assert (await client.post("/api/draw", content=bytes(108))).status_code == 200
-        assert not preview.done()
+        assert sorted(lanes) == ["studio-full", "studio-pictures"]  # and one waits
         go.set()
-        assert (await preview).status_code == 200
+        assert [(await picture).status_code for picture in pictures] == [200] * 3
 
     visit(guard, run)
 
@@ -148,7 +147,7 @@ def test_a_thumbnail_stops_for_all_other_work_and_then_goes_on() -> None:
         go.set()
         await asyncio.gather(*(page.answer for page in (thumbnail, gone, *others)))
         assert [page.status for page in (thumbnail, *others)] == [200] * 3
-        assert sorted(lanes[4:-3]) == ["studio-pictures"] * 4 + ["studio-slow"] * 8  # before the thumbnail's last three
+        assert sorted(lanes[4:-3]) == ["studio-full"] * 8 + ["studio-pictures"] * 4  # before the thumbnail's last three
         assert lanes[-3:] == ["studio-behind"] * 3
 
     visit(guard, run)
