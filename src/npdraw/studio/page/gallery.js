@@ -6,7 +6,7 @@ import { Latest, api } from "./api.js";
 const COUNT = 24;
 const SEEDS = 10000; // a die's seeds are short enough to remember
 
-/** @typedef {{seed: number, cells: number[], image: string | null}} Sample its image is null where none was asked for */
+/** @typedef {{seed: number, cells: number[], image: string | null}} Sample image: null where none was asked for */
 
 /** @param {string} id */
 const field = (id) => /** @type {HTMLInputElement} */ (document.getElementById(id));
