@@ -28,11 +28,11 @@ PARTICLES = (256, 1024)  # where none are asked for: the more where the fewer fi
 class Complete:
     """Keep some places of a drawing and let the prior draw the rest, several times over.
 
-    A picture is parsed into a drawing first, unless it is a PNG that the studio saved, which has its own in it. Where
-    the kept places come first (the upper rows), or the prior has learned to begin anywhere (prior.orders), it goes on
-    from them; otherwise many particles are drawn, and those that suit the kept places are preferred. A flow makes the
-    images of all completions, and of a drawing as JSON, from one noise, that of the seed in the PNG, else of seed 0:
-    they differ by what was drawn alone, whatever --seed.
+    A picture is parsed into a drawing first, unless it is a PNG by `sample --png`, `edit` or the studio, which has its
+    own in it. Where the kept places come first (the upper rows), or the prior has learned to begin anywhere
+    (prior.orders), it goes on from them; otherwise many particles are drawn, and those that suit the kept places are
+    preferred. A flow makes the images of all completions, and of a drawing as JSON, from one noise, that of the seed in
+    the PNG, else of seed 0: they differ by what was drawn alone, whatever --seed.
 
     Example: npdraw complete digits seven.png --keep 0-17 --out completed
     """

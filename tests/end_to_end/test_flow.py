@@ -220,6 +220,39 @@ def test_a_picture_that_carries_its_seed_keeps_its_noise(model: NPDraw, tmp_path
     assert np.array_equal(pixels(edited / "image.png"), shown(model.decode(composed))[0]), "A's noise, not B's"
 
 
+def test_an_edit_begins_from_exactly_the_sample(
+    model: NPDraw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And an edit of an edit from that one: the pictures carry drawing, seed and what the flow was told."""
+    samples = run("sample flow --seeds 7-8 --png --evaluations 3 --freedom 0.75", tmp_path / "samples") / "images"
+    first, other = samples / "seed-00008.png", samples / "seed-00007.png"
+    edited = run(f"edit flow {first} {first} --region 0,0,12,4", tmp_path / "same")
+    assert np.array_equal(pixels(edited / "image.png"), pixels(first))
+    said = capsys.readouterr().out
+    assert "A carries its drawing" in said and "made with freedom 0.75, which is kept; with --freedom 0.25" in said
+    changed = run(f"edit flow {edited / 'image.png'} {other} --region 0,0,12,4", tmp_path / "changed")
+    drawing = inputs.editing.tidy(model.sample(2, seed=7).drawing, model.bank.parts, model.grid)
+    places = inputs.editing.region(model.grid, (0, 0, 12, 4), model.decoder.size)
+    composed = inputs.editing.compose(drawing[1], drawing[0], places)
+    assert composed != drawing[1]
+    want = shown(model.decode(composed, 8, evaluations=3, freedom=0.75))[0]
+    assert np.array_equal(pixels(changed / "image.png"), want)
+    capsys.readouterr()
+    run(f"edit flow {first} {first} --region 0,0,12,4 --freedom 0.25", tmp_path / "same")
+    assert "which is kept" not in capsys.readouterr().out
+    want = shown(model.decode(drawing[1], 8, evaluations=3, freedom=0.25))[0]
+    assert np.array_equal(pixels(tmp_path / "same/image.png"), want)
+
+
+def test_a_sample_without_a_flow_carries_its_drawing(tmp_path: Path) -> None:
+    one = run("sample plain --seeds 5 --png", tmp_path) / "images/seed-00005.png"
+    found, plain = show.inscription(one.read_bytes()), store.load_model("plain")
+    assert found is not None and (found.drawing, found.seed) == (plain.sample(1, seed=5).drawing, 5)
+    assert (found.model, found.told) == ("plain", {})
+    again = run(f"edit plain {one} {one} --region 0,0,12,4", tmp_path / "again") / "image.png"
+    assert np.array_equal(pixels(again), shown(plain.decode(inputs.drawn_in(plain, "plain", str(one)).drawing))[0])
+
+
 def test_endings_have_the_noise_of_their_beginning(
     model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
