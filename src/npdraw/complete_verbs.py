@@ -91,10 +91,12 @@ class Complete:
             found = complete(model.prior, kept, fixed, self.count, self.seed, particles, self.temperature)
             if len(found.drawings) == self.count:
                 break
-        images = torch.cat([image, model.decode(found.drawings, [noise] * len(found.drawings), **settings)])
+        seeds = [noise] * len(found.drawings)
+        images = torch.cat([image, model.decode(found.drawings, seeds, **settings)])
+        beside = {} if model.likely else {"seeds": seeds, **settings}
         with store.replacing_all(files) as (sheet, written):
             show.save_picture(_picture(model, kept, fixed, images, found.drawings, found.log_prob), sheet)
-            store.save_drawing(found.drawings, written, model.bank)
+            store.save_drawing(found.drawings, written, model.bank, **beside)
         how = f"{many(len(places), 'place')} of {grid.cells} kept, log p(kept) "
         if model.prior.orders or comes_first(fixed):
             say(f"{how}{found.log_fixed:.2f}")

@@ -71,6 +71,7 @@ class Edit:
         composed = editing.compose(drawing[0], drawing[1], places)
         settings = self.decoding.keeping(model, both[0].told if both[0] else {})  # as A was made
         noise = (both[0] and both[0].seed) or 0
+        beside = {} if model.likely else {"seeds": [noise], **settings}
         decoded = model.decode(composed, noise, **settings)
         canvases = model.render(Drawing.cat([drawing, composed]))
         shown = model.as_given(torch.cat([images, F.interpolate(canvases, model.decoder.size), decoded]))
@@ -84,7 +85,7 @@ class Edit:
         labels = ["A", "B", "canvas A", "canvas B", "composed", "decoded"]
         with store.replacing_all(files) as (sheet, written, picture):
             show.save_picture(show.grid(tiles, len(labels), scale=1, gap=4, labels=labels), sheet)
-            store.save_drawing(composed, written, model.bank)
+            store.save_drawing(composed, written, model.bank, **beside)
             said = inputs.signed(self.model)(composed, seed=None if model.likely else noise, **settings)
             show.save_picture(Image.fromarray(show.to_uint8(shown[-1:])[0]), picture, said)
         for name, own in zip("AB", both):

@@ -244,6 +244,22 @@ def test_an_edit_begins_from_exactly_the_sample(
     assert np.array_equal(pixels(tmp_path / "same/image.png"), want)
 
 
+def test_drawings_of_edits_and_completions_say_their_noise(model: NPDraw, tmp_path: Path) -> None:
+    """As those of samples do; without a flow there is none to tell."""
+    own = tmp_path / "own.png"
+    sampled_png(model, 9, own, freedom=0.75)
+    run(f"edit flow {own} b.png --region 0,0,12,4 --evaluations 3", tmp_path)
+    said = json.loads((tmp_path / "drawing.json").read_text())
+    assert (said["seeds"], said["freedom"], said["evaluations"]) == ([9], 0.75, 3)
+    want = model.decode(store.load_drawing(tmp_path / "drawing.json"), said["seeds"], 3, 0.75)
+    assert np.array_equal(pixels(tmp_path / "image.png"), shown(want)[0])
+    run("complete flow a.png --keep 0-4 --count 2", tmp_path)
+    said = json.loads((tmp_path / "drawings.json").read_text())
+    assert (said["seeds"], said["freedom"]) == ([0, 0], 0.0)
+    run("edit plain a.png b.png --region 0,0,12,4", tmp_path)
+    assert "seeds" not in json.loads((tmp_path / "drawing.json").read_text())
+
+
 def test_a_sample_without_a_flow_carries_its_drawing(tmp_path: Path) -> None:
     one = run("sample plain --seeds 5 --png", tmp_path) / "images/seed-00005.png"
     found, plain = show.inscription(one.read_bytes()), store.load_model("plain")
