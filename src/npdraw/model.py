@@ -40,11 +40,12 @@ from npdraw.posterior import Posterior
 from npdraw.prior import Prior, fixed_batch
 
 CHUNK = 256  # images at a time in functions that take a whole set
-FLOWING = {
-    "cpu": 1,
-    "cuda": 256,
-}  # pictures that a flow makes at once: always as many, so that a seed means one picture
 _POSTERIOR_STREAM, _NOISE_STREAM, _VEIL_STREAM = 1, 3, 4  # the last two: of a flow's picture and of its canvas
+
+
+def flow_batch(device: torch.device) -> int:
+    """Pictures that a flow makes at once: always as many, so that a seed means one picture."""
+    return {"cpu": 1, "cuda": 256}.get(device.type, 16)
 
 
 class Sample(NamedTuple):
@@ -158,7 +159,7 @@ class NPDraw(nn.Module):
         return torch.cat(pictures)
 
     def _flow(self, drawing: Drawing, seeds: list[int], evaluations: int | None, freedom: float | None) -> Tensor:
-        """`decode` by a flow, as many pictures at a time as FLOWING says; on a GPU each time as one CUDA graph."""
+        """`decode` by a flow, as many pictures at a time as `flow_batch` says; on a GPU each time as one CUDA graph."""
         c, net, device = self.config, self.decoder, self.device
         assert isinstance(net, Flow)
         evaluations = c.decoder.evaluations if evaluations is None else evaluations
@@ -174,7 +175,7 @@ class NPDraw(nn.Module):
         if freedom and not c.model_stage.noise:
             raise InputError("this flow learned from no noise (model-stage.noise), so it has no freedom; leave it at 0")
         strength, guidance = c.model_stage.noise * freedom, c.decoder.guidance
-        shape, size = (c.data.channels, *net.size), FLOWING.get(device.type, 16)
+        shape, size = (c.data.channels, *net.size), flow_batch(device)
         found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
 
         def work(given: Tensor) -> tuple[Tensor]:
