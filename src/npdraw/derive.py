@@ -6,7 +6,6 @@ run.
 """
 
 import dataclasses
-import difflib
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -31,6 +30,7 @@ from npdraw.config import (
 from npdraw.data import ImageSet, Subset, choose, is_images, is_pictures, is_prepared, load
 from npdraw.errors import InputError
 from npdraw.progress import Progress
+from npdraw.words import meant
 
 CANVAS = 32  # the longer side of a canvas, at most
 STEPS = 64  # of a drawing, at most
@@ -197,8 +197,7 @@ def base(
     if not path.exists() and not target.startswith("hf:"):
         raise InputError(
             f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, or images: a folder, .zip, "
-            ".npz, .parquet, chardata.mat or hf:OWNER/NAME@COMMIT"
-            + "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(target, presets, n=1))
+            ".npz, .parquet, chardata.mat or hf:OWNER/NAME@COMMIT" + meant(target, presets)
         )
     if not derives(target):
         raise InputError(f"{target} is neither a YAML file nor a folder of images, .zip, .npz or .parquet")

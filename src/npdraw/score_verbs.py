@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from npdraw.errors import InputError
 from npdraw.options import DataDir, Decoding, Device, HowDecoded, InceptionFile, Maybe, say, say_written
-from npdraw.words import many
+from npdraw.words import many, meant
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -113,7 +113,7 @@ class Evaluate:
     def _reference(self, model: "NPDraw | None", own: bool) -> "ImageSet":
         """The images to score against. A model whose images have changed may have been trained on what is now held
         out, where that was chosen among them."""
-        from npdraw import inputs
+        from npdraw import inputs, store
         from npdraw.config import Reading
         from npdraw.data import choose, is_images
 
@@ -121,7 +121,7 @@ class Evaluate:
             if not is_images(self.subject) or not Path(self.subject).expanduser().exists():
                 raise InputError(
                     f"{self.subject} is no model and holds no samples; give a run, a saved or shipped model, or a "
-                    "folder, .zip or .npz of samples"
+                    "folder, .zip or .npz of samples" + meant(self.subject, store.shipped_models())
                 )
             if self.against is None:
                 raise InputError(f"{self.subject} holds samples; say with --against which images to score them against")
