@@ -18,7 +18,7 @@ from npdraw.config import BankConfig, Config, DataConfig, Reading
 from npdraw.data import PUBLIC, ImageSet, Subset, binarise, data_folder, is_images, is_pictures, load
 from npdraw.data.folder import SUFFIXES
 from npdraw.data.images import describe
-from npdraw.data.pictures import BROKEN, LOOKED_AT, looks_like_paper, open_picture
+from npdraw.data.pictures import BROKEN, INVERTED, LOOKED_AT, looks_like_paper, open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
@@ -151,7 +151,7 @@ def read_images(source: str, reading: Reading, count: int | None, data_dir: Path
         pixels, notes = open_picture(source, path.read_bytes(), reading)
         for note in notes:
             Progress().say(note)
-        return torch.from_numpy(pixels.copy())[None], reading.invert == "yes" or bool(notes)
+        return torch.from_numpy(pixels.copy())[None], reading.invert == "yes" or INVERTED in notes
     data = read_set(source, reading, data_dir)
     return (data.train if data.test is None else data.test)[:count], data.inverted
 
