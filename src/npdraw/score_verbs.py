@@ -65,7 +65,7 @@ class Evaluate:
         from npdraw.data import data_folder
         from npdraw.evaluation import report
         from npdraw.evaluation.inception import load_inception
-        from npdraw.evaluation.request import Request
+        from npdraw.evaluation.request import NO_LIKELIHOOD, Request
         from npdraw.evaluation.scores import Evaluation
         from npdraw.progress import Progress
 
@@ -82,6 +82,8 @@ class Evaluate:
             metrics, self.protocol, self.count, self.seed, self.temperature, self._ink(model), self.importance,
             self.images,
         )  # fmt: skip
+        if model is not None and not model.likely and "nll" in metrics:  # before images are read, or downloaded
+            raise InputError(f"--metrics nll {NO_LIKELIHOOD}")
         own = model is not None and self.against in (None, model.config.data.source)
         data = self._reference(model, own)
         subject = self._samples(data) if model is None else model
