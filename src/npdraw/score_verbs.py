@@ -102,6 +102,7 @@ class Evaluate:
         against = f"{many(about['against']['count'], 'image')} ({about['against']['part']}) of {data.name}"
         count = about["samples"]["count"]
         told = [f"{name} {about[name]:g}" for name in ("temperature", "evaluations", "freedom") if name in about]
+        told += [f"guidance {about['guidance']:g}"] if about.get("guidance") else []
         drawn = f" (seeds {self.seed}-{self.seed + count - 1}, {', '.join(told)})" if model else ""
         title = f"{self.subject}: {many(count, 'sample')}{drawn} against {against}"
         if not about["whole_protocol"]:

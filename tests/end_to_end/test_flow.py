@@ -374,6 +374,19 @@ def evaluate(words: list[str], out: Path) -> dict[str, Any]:
     return json.loads((out / "scores.json").read_text())
 
 
+def test_the_title_tells_guidance_where_there_is_any(
+    model: NPDraw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate(["flow", "--metrics", "kid"], tmp_path / "out")
+    assert "temperature 1, evaluations 5, freedom 0) against" in capsys.readouterr().out
+    wider = replace(model.config.decoder, width=16, guide=8, guidance=0.5)
+    guided = NPDraw(replace(model.config, decoder=wider), model.bank).eval()
+    store.save_model(guided, tmp_path / "guided")
+    found = evaluate([str(tmp_path / "guided"), "--metrics", "kid"], tmp_path / "out")
+    assert "temperature 1, evaluations 5, freedom 0, guidance 0.5) against" in capsys.readouterr().out
+    assert found["guidance"] == 0.5
+
+
 def test_scores_are_taken_as_it_is_asked_for(tmp_path: Path) -> None:
     own, free = (
         evaluate(["flow", "--metrics", "kid", *words], tmp_path / str(i))
