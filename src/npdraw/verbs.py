@@ -134,12 +134,20 @@ class Train:
 
 
 @dataclass
+class EarlyStage:
+    """The part of stage two that others are derived from."""
+
+    epochs: Maybe[int] = None
+
+
+@dataclass
 class Early:
     """What must be known of a `train` command before its defaults are, since these follow from the images and from
     the model to start from."""
 
     reading: Reading = field(default_factory=Reading)
     split: Split = field(default_factory=Split)
+    model_stage: EarlyStage = field(default_factory=EarlyStage)
     init: str = ""
     data_dir: Maybe[Path] = None
     quiet: Flag = False
