@@ -116,9 +116,9 @@ def _parts(images: Subset, grid: Grid, most: int) -> int:
 
 def adopt(config: Config, init: str, epochs: int | None = None) -> Config:
     """The config of a run that starts from a model: nets, bank and canvas are the model's, since its weights are of
-    these; likelihood and ink too, hence the weights of the loss. It learns slower, and posterior and decoder see each
-    image a few times only, unless `epochs` are asked for or scores choose among them: few images are soon learned by
-    heart. A guide has a share of these epochs, and none of a single one."""
+    these; likelihood and ink too, hence the weights of the loss; and mirror images, if it learned from them. It learns
+    slower, and posterior and decoder see each image a few times only, unless `epochs` are asked for or scores choose
+    among them: few images are soon learned by heart. A guide has a share of these epochs, and none of a single one."""
     model = store.model_config(init)
     d, stage, own = model.data, model.model_stage, config.model_stage
     if epochs is None:
@@ -127,7 +127,13 @@ def adopt(config: Config, init: str, epochs: int | None = None) -> Config:
         config,
         init=init,
         data=dataclasses.replace(
-            config.data, height=d.height, width=d.width, channels=d.channels, canvas=d.canvas, binarise=d.binarise
+            config.data,
+            height=d.height,
+            width=d.width,
+            channels=d.channels,
+            canvas=d.canvas,
+            binarise=d.binarise,
+            mirrored=config.data.mirrored or d.mirrored,
         ),
         reading=_fitting(config.reading, config.data.source, init),
         bank=model.bank,
