@@ -122,7 +122,7 @@ def splitmix(value: int) -> int:
 
 def blend(drawings: Sequence[Mapping[int, int]], weights: Sequence[float], seed: int, places: int) -> Cells:
     """Each place from the drawing in whose share of the weights its number falls."""
-    mask, golden, stream = 2**64 - 1, 0x9E3779B97F4A7C15, 4
+    mask, golden, stream = 2**64 - 1, 0x9E3779B97F4A7C15, 5
     key = splitmix((splitmix((seed + golden) & mask) + (stream + 1) * 2654435769) & mask)
     made = {}
     for place in range(places):

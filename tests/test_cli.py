@@ -433,7 +433,10 @@ def write_wrong_things(folder: Path) -> None:
 
 WRONG = {
     "no verb of that name": ("samle", "sample"),
-    "no such preset": ("train mnit --out {out}", "mnist"),
+    "nearly a preset": ("train mnit --out {out}", "; did you mean mnist?"),
+    "nearly a model": ("sample celba-plus --out {out}", "; did you mean celeba-plus?"),
+    "nearly a model to start from": ("train mnist --init omnglot --out {out}", "; did you mean omniglot?"),
+    "nearly a model to score": ("evaluate cifar10-pls --out {out}", "; did you mean cifar10-plus?"),
     "config without images": ("train sourceless.yaml --out {out}", "--data.source"),
     "images that are not there": ("train mnist --data.source nowhere.npz --out {out}", "nowhere.npz"),
     "images of another size": ("train mnist --data.source {home}/bars.npz --out {out}", "12x12"),

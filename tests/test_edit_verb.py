@@ -140,11 +140,15 @@ def test_the_same_again_and_a_whole_image(home: Path) -> None:
     assert store.load_drawing("out/drawing.json") == model.parse(b)
 
 
-def test_pictures_of_other_sizes_and_modes_are_made_to_fit(home: Path) -> None:
+def test_pictures_of_other_sizes_and_modes_are_made_to_fit(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     Image.open("colour-a.png").resize((90, 40)).save("wide.JPG")
     assert main(["edit", "grey", "wide.JPG", "grey-b.png", "--region", "0,0,7,10", "--out", "out"]) == 0
     with Image.open("out/image.png") as image:
         assert image.size == (14, 10)
+    assert "enlarged" not in capsys.readouterr().out
+    Image.open("grey-a.png").resize((14, 8)).save("low.png")
+    assert main(["edit", "grey", "low.png", "grey-b.png", "--region", "0,0,7,10", "--out", "out"]) == 0
+    assert capsys.readouterr().out.count("low.png is smaller than 14x10 pixels: enlarged\n") == 1
 
 
 WRONG = {

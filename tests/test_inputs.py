@@ -47,6 +47,16 @@ def test_light_on_dark_is_read_as_ink_on_paper_by_a_model_of_that(
     assert "".join(capsys.readouterr()).count(f"night{ending}: {TOLD}") == 1
 
 
+def test_an_enlarged_picture_is_no_inverted_one(pages: np.ndarray) -> None:
+    """Both are told, and only one of them changes light and dark."""
+    for name, image in (("light", pages[0]), ("dark", 255 - pages[0])):
+        Image.fromarray(image[::2, ::2]).save(f"{name}.png")
+    _, inverted = inputs.read_images("dark.png", Reading(f"{WIDTH}x{HEIGHT}"), None, None)
+    assert not inverted
+    _, inverted = inputs.read_images("light.png", Reading(f"{WIDTH}x{HEIGHT}"), None, None)
+    assert inverted
+
+
 def test_who_asked_for_inverted_pictures_gets_them(pages: np.ndarray, capsys: pytest.CaptureFixture[str]) -> None:
     """Of a model that learned with --invert yes nobody knows what its pictures look like."""
     ink, grey = store.load_model("ink"), store.load_model("grey")

@@ -1,6 +1,8 @@
 """Counter-based uniforms and the draws made of them."""
 
 import math
+import re
+from pathlib import Path
 
 import pytest
 import torch
@@ -48,6 +50,16 @@ def test_uniform_does_not_depend_on_the_batch_or_the_count() -> None:
     for i in range(7):
         assert torch.equal(noise.uniform(torch.tensor([i]), 5, stream=2)[0], whole[i, :5])
     assert not torch.equal(noise.uniform(torch.arange(7), 9, stream=3), whole)
+
+
+def test_no_two_uses_share_a_stream() -> None:
+    """Of one seed they would be the same numbers. Names end in STREAM; the prior has 0, and the last two of these are
+    the first of several."""
+    named = [0]
+    for path in Path(noise.__file__).parent.rglob("*.py"):
+        for _, numbers in re.findall(r"^([\w, ]*STREAM) = ([\d_, ]+)", path.read_text(encoding="utf-8"), re.M):
+            named += map(int, numbers.split(","))
+    assert sorted(named) == [*range(6), 21, 22, 23, 101, 1001, 10_001]
 
 
 def test_seed_list() -> None:

@@ -1,18 +1,21 @@
 """Plans beside what training really holds: autograd's own graph, and the tensors that stages make."""
 
 import re
+import weakref
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from npdraw.bank import PartBank
 from npdraw.config import Config, from_dict
 from npdraw.data import ImageSet
 from npdraw.drawing import Drawing
+from npdraw.flow import Flow
 from npdraw.model import NPDraw
-from npdraw.plan import plan
+from npdraw.plan import plan, sampling_plan
 
 COUNT, BATCH, SIDE, K, M = 2000, 8, 16, 4, 6
 CELLS = (SIDE // K) ** 2
@@ -76,3 +79,39 @@ def test_the_plan_counts_parses_of_moved_and_mirrored_images() -> None:
     assert told("data", data={"mirrored": True}) == pytest.approx([x + COUNT * parse for x in plain], **room)
     shifted = [plain[0] + 9 * COUNT * parse, plain[1]]  # by none or by one pixel, down and to the right
     assert told("data", prior={"shifts": 1}) == pytest.approx(shifted, **room)
+
+
+class Alive(TorchDispatchMode):
+    """Bytes of all storages that operations have made and that are still there, now and at the most."""
+
+    now = most = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        made = func(*args, **(kwargs or {}))
+        for x in made if isinstance(made, list | tuple) else [made]:
+            if isinstance(x, Tensor) and not hasattr(storage := x.untyped_storage(), "seen"):
+                storage.seen = True
+                weakref.finalize(storage, self.change, -storage.nbytes())
+                self.change(storage.nbytes())
+        return made
+
+    def change(self, size: int) -> None:
+        self.now += size
+        self.most = max(self.most, self.now)
+
+
+@pytest.mark.parametrize(
+    ("channels", "side", "width", "blocks", "guide"), [(1, 44, 96, 3, 0), (3, 64, 128, 2, 64), (3, 32, 128, 1, 0)]
+)
+def test_the_plan_counts_what_a_flow_holds_while_it_makes_a_picture(
+    channels: int, side: int, width: int, blocks: int, guide: int
+) -> None:
+    sizes = {"height": side, "width": side, "canvas": side, "channels": channels}
+    how = {"width": width, "blocks": blocks, "guide": guide}
+    model = NPDraw(config(data=sizes, decoder=how), PartBank(torch.rand(M, channels, K, K)))
+    (found,) = re.findall(r"a flow's activations ([\d.]+) MiB", "\n".join(sampling_plan(model, 1, "cpu")))
+    with torch.device("meta"), torch.no_grad(), Alive() as alive:
+        net = Flow(channels, (side, side), width, blocks, guide)
+        alive.now = alive.most = 0
+        net.generate(torch.zeros(1, channels, side, side), torch.zeros(1, channels + 1, side, side), 17, 0.0, 1.0)
+    assert float(found) * 2**20 == pytest.approx(alive.most, rel=0.1)

@@ -207,7 +207,8 @@ def _defaults(words: list[str], options: dict[str, bool]) -> Config:
     early, _ = _parse(
         lambda: tyro.cli(Early, args=[w for w in words if w not in HELP], return_unknown_args=True, add_help=False)
     )
-    return base(target, early.reading, early.split, early.data_dir, early.quiet, early.dry_run, early.init)
+    given = (early.reading, early.split, early.data_dir, early.quiet, early.dry_run, early.init)
+    return base(target, *given, early.model_stage.epochs)
 
 
 def _nearest(word: str, names: Iterable[str]) -> str:

@@ -28,11 +28,11 @@ PARTICLES = (256, 1024)  # where none are asked for: the more where the fewer fi
 class Complete:
     """Keep some places of a drawing and let the prior draw the rest, several times over.
 
-    A picture is parsed into a drawing first, unless it is a PNG that the studio saved, which has its own in it. Where
-    the kept places come first (the upper rows), or the prior has learned to begin anywhere (prior.orders), it goes on
-    from them; otherwise many particles are drawn, and those that suit the kept places are preferred. A flow makes the
-    images of all completions, and of a drawing as JSON, from one noise, that of the seed in the PNG, else of seed 0:
-    they differ by what was drawn alone, whatever --seed.
+    A picture is parsed into a drawing first, unless it is a PNG by `sample --png`, `edit` or the studio, which has its
+    own in it. Where the kept places come first (the upper rows), or the prior has learned to begin anywhere
+    (prior.orders), it goes on from them; otherwise many particles are drawn, and those that suit the kept places are
+    preferred. A flow makes the images of all completions, and of a drawing as JSON, from one noise, that of the seed in
+    the PNG, else of seed 0: they differ by what was drawn alone, whatever --seed.
 
     Example: npdraw complete digits seven.png --keep 0-17 --out completed
     """
@@ -91,10 +91,12 @@ class Complete:
             found = complete(model.prior, kept, fixed, self.count, self.seed, particles, self.temperature)
             if len(found.drawings) == self.count:
                 break
-        images = torch.cat([image, model.decode(found.drawings, [noise] * len(found.drawings), **settings)])
+        seeds = [noise] * len(found.drawings)
+        images = torch.cat([image, model.decode(found.drawings, seeds, **settings)])
+        beside = {} if model.likely else {"seeds": seeds, **settings}
         with store.replacing_all(files) as (sheet, written):
             show.save_picture(_picture(model, kept, fixed, images, found.drawings, found.log_prob), sheet)
-            store.save_drawing(found.drawings, written, model.bank)
+            store.save_drawing(found.drawings, written, model.bank, **beside)
         how = f"{many(len(places), 'place')} of {grid.cells} kept, log p(kept) "
         if model.prior.orders or comes_first(fixed):
             say(f"{how}{found.log_fixed:.2f}")

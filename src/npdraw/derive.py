@@ -6,7 +6,6 @@ run.
 """
 
 import dataclasses
-import difflib
 from functools import lru_cache
 from pathlib import Path
 from typing import Literal
@@ -31,6 +30,7 @@ from npdraw.config import (
 from npdraw.data import ImageSet, Subset, choose, is_images, is_pictures, is_prepared, load
 from npdraw.errors import InputError
 from npdraw.progress import Progress
+from npdraw.words import meant
 
 CANVAS = 32  # the longer side of a canvas, at most
 STEPS = 64  # of a drawing, at most
@@ -114,18 +114,26 @@ def _parts(images: Subset, grid: Grid, most: int) -> int:
 # --- starting from a model ---
 
 
-def adopt(config: Config, init: str) -> Config:
+def adopt(config: Config, init: str, epochs: int | None = None) -> Config:
     """The config of a run that starts from a model: nets, bank and canvas are the model's, since its weights are of
-    these; likelihood and ink too, hence the weights of the loss. It learns slower, and posterior and decoder see each
-    image a few times only, unless scores choose among their epochs: few images are soon learned by heart."""
+    these; likelihood and ink too, hence the weights of the loss; and mirror images, if it learned from them. It learns
+    slower, and posterior and decoder see each image a few times only, unless `epochs` are asked for or scores choose
+    among them: few images are soon learned by heart. A guide has a share of these epochs, and none of a single one."""
     model = store.model_config(init)
     d, stage, own = model.data, model.model_stage, config.model_stage
-    epochs = own.epochs if own.score_every else min(own.epochs, OFTEN)
+    if epochs is None:
+        epochs = own.epochs if own.score_every else min(own.epochs, OFTEN)
     return dataclasses.replace(
         config,
         init=init,
         data=dataclasses.replace(
-            config.data, height=d.height, width=d.width, channels=d.channels, canvas=d.canvas, binarise=d.binarise
+            config.data,
+            height=d.height,
+            width=d.width,
+            channels=d.channels,
+            canvas=d.canvas,
+            binarise=d.binarise,
+            mirrored=config.data.mirrored or d.mirrored,
         ),
         reading=_fitting(config.reading, config.data.source, init),
         bank=model.bank,
@@ -142,7 +150,7 @@ def adopt(config: Config, init: str) -> Config:
             optimizer=stage.optimizer,
             noise=stage.noise,
             unfinished=stage.unfinished,
-            guide_epochs=max(1, epochs // GUIDE) if model.decoder.guide else 0,
+            guide_epochs=max(1, epochs // GUIDE) if model.decoder.guide and epochs > 1 else 0,
             parsed_start=stage.parsed_end,  # where the model's own training ended
             parsed_end=stage.parsed_end,
         ),
@@ -180,12 +188,19 @@ def images(source: str, reading: Reading, data_dir: Path | None, quiet: bool, dr
 
 
 def base(
-    target: str, reading: Reading, split: Split, data_dir: Path | None, quiet: bool, dry: bool, init: str = ""
+    target: str,
+    reading: Reading,
+    split: Split,
+    data_dir: Path | None,
+    quiet: bool,
+    dry: bool,
+    init: str = "",
+    epochs: int | None = None,
 ) -> Config:
     """The config that a target stands for, before overrides; where it is images, of how they are read and split.
 
-    With `init`, here or in a YAML file, it is adapted to that model, unless it is a run's that started from it: that
-    one is whole, and has the hash of the weights.
+    With `init`, here or in a YAML file, it is adapted to that model, and to `epochs` of stage two if they are given,
+    unless it is a run's that started from it: that one is whole, and has the hash of the weights.
     """
     images.cache_clear()  # another command may find other files
     file, path, presets = _config_file(target), Path(target).expanduser(), store.presets()
@@ -193,19 +208,18 @@ def base(
         config = store.read_config(file)
         given = init not in ("", config.init)
         whole = config.init_digest and (not given or store.weights_hash(init) == config.init_digest)  # or has moved
-        return config if whole or not (init or config.init) else adopt(config, init or config.init)
+        return config if whole or not (init or config.init) else adopt(config, init or config.init, epochs)
     if not path.exists() and not target.startswith("hf:"):
         raise InputError(
             f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, or images: a folder, .zip, "
-            ".npz, .parquet, chardata.mat or hf:OWNER/NAME@COMMIT"
-            + "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(target, presets, n=1))
+            ".npz, .parquet, chardata.mat or hf:OWNER/NAME@COMMIT" + meant(target, presets)
         )
     if not derives(target):
         raise InputError(f"{target} is neither a YAML file nor a folder of images, .zip, .npz or .parquet")
     reading = _fitting(reading, target, init) if init else reading
     config = derive(images(target, reading, data_dir, quiet, dry), reading, split)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))
-    return adopt(config, init) if init else config
+    return adopt(config, init, epochs) if init else config
 
 
 def derives(target: str) -> bool:

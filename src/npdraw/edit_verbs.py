@@ -16,9 +16,9 @@ WIDTH = 140  # of one image in edit.png, about, in pixels
 class Edit:
     """Put a region of one image's canvas on another's and decode what comes of it.
 
-    Both images become drawings; a PNG that the studio saved has its own in it. In the cells of the region B's parts
-    replace A's, and where B has none A's are erased. A flow makes the image from A's own noise: that of the seed in its
-    PNG, else of seed 0.
+    Both images become drawings; a PNG by `sample --png`, this verb or the studio has its own in it. In the cells of the
+    region B's parts replace A's, and where B has none A's are erased. A flow makes the image from A's own noise: that
+    of the seed in its PNG, else of seed 0.
 
     Example: npdraw edit digits a.png b.png --region 0,0,28,14 --out edited
     """
@@ -70,7 +70,9 @@ class Edit:
         drawing = Drawing.cat([own.drawing if own else drawing[i] for i, own in enumerate(both)])
         composed = editing.compose(drawing[0], drawing[1], places)
         settings = self.decoding.keeping(model, both[0].told if both[0] else {})  # as A was made
-        decoded = model.decode(composed, (both[0] and both[0].seed) or 0, **settings)
+        noise = (both[0] and both[0].seed) or 0
+        beside = {} if model.likely else {"seeds": [noise], **settings}
+        decoded = model.decode(composed, noise, **settings)
         canvases = model.render(Drawing.cat([drawing, composed]))
         shown = model.as_given(torch.cat([images, F.interpolate(canvases, model.decoder.size), decoded]))
         scale = max(1, WIDTH // shown.shape[-1])
@@ -83,8 +85,9 @@ class Edit:
         labels = ["A", "B", "canvas A", "canvas B", "composed", "decoded"]
         with store.replacing_all(files) as (sheet, written, picture):
             show.save_picture(show.grid(tiles, len(labels), scale=1, gap=4, labels=labels), sheet)
-            store.save_drawing(composed, written, model.bank)
-            show.save_picture(Image.fromarray(show.to_uint8(shown[-1:])[0]), picture)
+            store.save_drawing(composed, written, model.bank, **beside)
+            said = inputs.signed(self.model)(composed, seed=None if model.likely else noise, **settings)
+            show.save_picture(Image.fromarray(show.to_uint8(shown[-1:])[0]), picture, said)
         for name, own in zip("AB", both):
             if own is not None:
                 say(f"{name} carries its drawing, which is taken as it is")

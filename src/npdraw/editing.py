@@ -25,7 +25,7 @@ from npdraw.noise import choose, seed_list, uniform
 Box = tuple[int, int, int, int]  # x0, y0, x1, y1: pixels from x0 to before x1, from y0 to before y1
 NONE = -1  # a cell without a part
 KEEPING = 0.25  # freedom, at most, where a person draws, edits or completes: with much more a part hardly counts
-_BLEND_STREAM = 4  # keeps a blend's draws apart from those that samplers make with the same seed
+_BLEND_STREAM = 5  # keeps a blend's draws apart from those that samplers make with the same seed
 
 
 def freedom(config: Config) -> float:

@@ -4,9 +4,12 @@ Each is read here as the verbs want it, and refused with one sentence where it c
 """
 
 import os
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import torch
+from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from npdraw import derive, editing, show, store
@@ -15,7 +18,7 @@ from npdraw.config import BankConfig, Config, DataConfig, Reading
 from npdraw.data import PUBLIC, ImageSet, Subset, binarise, data_folder, is_images, is_pictures, load
 from npdraw.data.folder import SUFFIXES
 from npdraw.data.images import describe
-from npdraw.data.pictures import BROKEN, LOOKED_AT, looks_like_paper, open_picture
+from npdraw.data.pictures import BROKEN, INVERTED, LOOKED_AT, looks_like_paper, open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
@@ -115,16 +118,22 @@ def _inscribed(source: str) -> show.Inscription | None:
 
 
 def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
-    """What a PNG says of the drawing that it shows (the studio exports such), the drawing tidy, where it was made with
-    the weights of this model, which goes by `name`."""
+    """What a PNG says of the drawing that it shows (`signed`, and the studio's), the drawing tidy, where it was made
+    with the weights of this model, which goes by `name`."""
     found = _inscribed(source)
     if found is None or found.weights != store.weights_hash(name)[:16]:
         return None
     try:
         tidy = editing.tidy(found.drawing.to(model.device), model.bank.parts, model.grid)
-        return found._replace(drawing=tidy, freedom=None if model.likely else found.freedom)
+        return found._replace(drawing=tidy)
     except InputError:  # written by hand: not a drawing of this model after all, but still a picture
         return None
+
+
+def signed(name: str) -> Callable[..., PngInfo]:
+    """What a picture of the model that goes by `name` says of itself, as `show.inscribed` writes it, given its drawing,
+    its seed and how a flow made it."""
+    return partial(show.inscribed, model=Path(name).resolve().name, weights=store.weights_hash(name)[:16])
 
 
 def as_seen(model: NPDraw, pixels: Tensor) -> Tensor:
@@ -142,7 +151,7 @@ def read_images(source: str, reading: Reading, count: int | None, data_dir: Path
         pixels, notes = open_picture(source, path.read_bytes(), reading)
         for note in notes:
             Progress().say(note)
-        return torch.from_numpy(pixels.copy())[None], reading.invert == "yes" or bool(notes)
+        return torch.from_numpy(pixels.copy())[None], reading.invert == "yes" or INVERTED in notes
     data = read_set(source, reading, data_dir)
     return (data.train if data.test is None else data.test)[:count], data.inverted
 

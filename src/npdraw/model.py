@@ -40,11 +40,12 @@ from npdraw.posterior import Posterior
 from npdraw.prior import Prior, fixed_batch
 
 CHUNK = 256  # images at a time in functions that take a whole set
-FLOWING = {
-    "cpu": 1,
-    "cuda": 256,
-}  # pictures that a flow makes at once: always as many, so that a seed means one picture
-_NOISE, _VEIL = 3, 4  # streams of the noise of a flow's picture and of its canvas; prior, posterior and ink have 0 to 2
+_POSTERIOR_STREAM, _NOISE_STREAM, _VEIL_STREAM = 1, 3, 4  # the last two: of a flow's picture and of its canvas
+
+
+def flow_batch(device: torch.device) -> int:
+    """Pictures that a flow makes at once: always as many, so that a seed means one picture."""
+    return {"cpu": 1, "cuda": 256}.get(device.type, 16)
 
 
 class Sample(NamedTuple):
@@ -158,7 +159,7 @@ class NPDraw(nn.Module):
         return torch.cat(pictures)
 
     def _flow(self, drawing: Drawing, seeds: list[int], evaluations: int | None, freedom: float | None) -> Tensor:
-        """`decode` by a flow, as many pictures at a time as FLOWING says; on a GPU each time as one CUDA graph."""
+        """`decode` by a flow, as many pictures at a time as `flow_batch` says; on a GPU each time as one CUDA graph."""
         c, net, device = self.config, self.decoder, self.device
         assert isinstance(net, Flow)
         evaluations = c.decoder.evaluations if evaluations is None else evaluations
@@ -174,7 +175,7 @@ class NPDraw(nn.Module):
         if freedom and not c.model_stage.noise:
             raise InputError("this flow learned from no noise (model-stage.noise), so it has no freedom; leave it at 0")
         strength, guidance = c.model_stage.noise * freedom, c.decoder.guidance
-        shape, size = (c.data.channels, *net.size), FLOWING.get(device.type, 16)
+        shape, size = (c.data.channels, *net.size), flow_batch(device)
         found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
 
         def work(given: Tensor) -> tuple[Tensor]:
@@ -184,8 +185,8 @@ class NPDraw(nn.Module):
 
         for first in range(0, len(drawing), size):
             index = torch.arange(first, first + size, device=device).clamp_max(len(drawing) - 1)  # pad with the last
-            noise = normal(wanted[index], math.prod(shape), _NOISE).to(device).reshape(-1, *shape)
-            veil = normal(wanted[index], shape[0] * math.prod(c.canvas_size), _VEIL).to(device)
+            noise = normal(wanted[index], math.prod(shape), _NOISE_STREAM).to(device).reshape(-1, *shape)
+            veil = normal(wanted[index], shape[0] * math.prod(c.canvas_size), _VEIL_STREAM).to(device)
             condition = self.condition(drawing[index], strength * veil.reshape(-1, shape[0], *c.canvas_size))
             given = torch.cat([noise, F.interpolate(condition, size=net.size)], dim=1)  # (B,2C+1,H,W)
             settings = (evaluations, strength, guidance)
@@ -259,7 +260,7 @@ class NPDraw(nn.Module):
     def _seeded(self, seeds: Tensor) -> Tensor:
         """Uniforms for one posterior sample a seed: (B, T, M + L + 1)"""
         t, n = self.grid.cells, sum(self.posterior.outputs)
-        return uniform(seeds.to(self.device), t * n, stream=1).reshape(-1, t, n).float().to(self.device)
+        return uniform(seeds.to(self.device), t * n, _POSTERIOR_STREAM).reshape(-1, t, n).float().to(self.device)
 
     def _no_batch_statistics(self) -> None:
         if self.posterior.training or self.decoder.training or self.prior.training:

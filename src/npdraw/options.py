@@ -70,7 +70,14 @@ class Decoding:
         from npdraw import editing
 
         given = self.of(model)
-        return given if model.likely else {"freedom": editing.freedom(model.config)} | told | given
+        if model.likely:
+            return given
+        if told.get("freedom", 0) > editing.KEEPING and "freedom" not in given:
+            say(
+                f"the picture was made with freedom {told['freedom']:g}, which is kept; with --freedom "
+                f"{editing.KEEPING:g} it follows its drawing more closely"
+            )
+        return {"freedom": editing.freedom(model.config)} | told | given
 
     def shown(self, model: "NPDraw") -> dict[str, Any]:
         """The same with the model's own settings where none are given: all that a flow's images depend on."""

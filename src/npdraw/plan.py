@@ -1,5 +1,6 @@
 """Plans: what training or sampling will take (parameters, steps, memory, device), told without doing any of it."""
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from npdraw.data import ImageSet, choose
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow
-from npdraw.model import NPDraw
+from npdraw.model import NPDraw, flow_batch
 from npdraw.prior import fixed_batch
 from npdraw.processes import this_process
 from npdraw.training.moving import moves_of
@@ -79,14 +80,22 @@ def sampling_plan(model: NPDraw, count: int, device: str) -> list[str]:
     cache = 4 * batch * model.grid.cells * c.prior.depth * entry
     pictures = count * c.data.channels * c.data.height * c.data.width
     weights = 4 * _count(model)
-    total = weights + cache + pictures
+    flow = flow_batch(model.device) * _at_work(model.decoder) if isinstance(model.decoder, Flow) else 0
+    total = weights + cache + pictures + flow
     return [
         f"model: {parameters(model)}; T = {model.grid.cells} steps",
         f"{-(-count // batch):,} times a batch of {batch}; "
         f"memory (torch's own aside) about {_mega(total)}: weights {_mega(weights)}, "
-        f"cache {_mega(cache)}, pictures {_mega(pictures)}",
+        f"cache {_mega(cache)}, pictures {_mega(pictures)}" + (f", a flow's activations {_mega(flow)}" if flow else ""),
         f"device: {device}",
     ]
+
+
+def _at_work(flow: Flow) -> int:
+    """Bytes that a picture takes while a flow makes it, at the most: in the first block on the way up that is of full
+    size. There are its input, twice as wide as the maps that it is made of, the same normed and activated, one of those
+    maps, and those that the blocks after it wait for."""
+    return 4 * (2 + 2 + 2 + flow.blocks) * flow.first.out_channels * math.prod(flow.size)
 
 
 def parameters(model: NPDraw) -> str:

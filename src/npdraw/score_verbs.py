@@ -9,7 +9,7 @@ from tyro.conf import Positional, arg
 
 from npdraw.errors import InputError
 from npdraw.options import DataDir, Decoding, Device, HowDecoded, InceptionFile, Maybe, say, say_written
-from npdraw.words import many
+from npdraw.words import many, meant
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -65,7 +65,7 @@ class Evaluate:
         from npdraw.data import data_folder
         from npdraw.evaluation import report
         from npdraw.evaluation.inception import load_inception
-        from npdraw.evaluation.request import Request
+        from npdraw.evaluation.request import NO_LIKELIHOOD, Request
         from npdraw.evaluation.scores import Evaluation
         from npdraw.progress import Progress
 
@@ -82,6 +82,8 @@ class Evaluate:
             metrics, self.protocol, self.count, self.seed, self.temperature, self._ink(model), self.importance,
             self.images,
         )  # fmt: skip
+        if model is not None and not model.likely and "nll" in metrics:  # before images are read, or downloaded
+            raise InputError(f"--metrics nll {NO_LIKELIHOOD}")
         own = model is not None and self.against in (None, model.config.data.source)
         data = self._reference(model, own)
         subject = self._samples(data) if model is None else model
@@ -100,6 +102,7 @@ class Evaluate:
         against = f"{many(about['against']['count'], 'image')} ({about['against']['part']}) of {data.name}"
         count = about["samples"]["count"]
         told = [f"{name} {about[name]:g}" for name in ("temperature", "evaluations", "freedom") if name in about]
+        told += [f"guidance {about['guidance']:g}"] if about.get("guidance") else []
         drawn = f" (seeds {self.seed}-{self.seed + count - 1}, {', '.join(told)})" if model else ""
         title = f"{self.subject}: {many(count, 'sample')}{drawn} against {against}"
         if not about["whole_protocol"]:
@@ -113,7 +116,7 @@ class Evaluate:
     def _reference(self, model: "NPDraw | None", own: bool) -> "ImageSet":
         """The images to score against. A model whose images have changed may have been trained on what is now held
         out, where that was chosen among them."""
-        from npdraw import inputs
+        from npdraw import inputs, store
         from npdraw.config import Reading
         from npdraw.data import choose, is_images
 
@@ -121,7 +124,7 @@ class Evaluate:
             if not is_images(self.subject) or not Path(self.subject).expanduser().exists():
                 raise InputError(
                     f"{self.subject} is no model and holds no samples; give a run, a saved or shipped model, or a "
-                    "folder, .zip or .npz of samples"
+                    "folder, .zip or .npz of samples" + meant(self.subject, store.shipped_models())
                 )
             if self.against is None:
                 raise InputError(f"{self.subject} holds samples; say with --against which images to score them against")

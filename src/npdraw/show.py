@@ -23,6 +23,7 @@ from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
+from npdraw.config import EVALUATIONS
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.store import replacing
@@ -197,32 +198,41 @@ def save_animation(
     return paths
 
 
-def save_picture(image: Image.Image, path: Path | str) -> Path:
-    """Write one PNG."""
+def save_picture(image: Image.Image, path: Path | str, said: PngInfo | None = None) -> Path:
+    """Write one PNG, with what `inscribed` says of it."""
     with replacing(Path(path)) as temporary:
-        image.save(temporary, "PNG", optimize=True)
+        image.save(temporary, "PNG", optimize=True, pnginfo=said)
     return Path(path)
 
 
 class Inscription(NamedTuple):
     """What a PNG says of the drawing that it shows: one drawing, the model's name, the hash of its weights (16 digits),
-    of a sample its seed and of a flow's picture the freedom that it was made with."""
+    of a sample its seed and of a flow's picture the freedom and the evaluations that it was made with."""
 
     drawing: Drawing
     model: str
     weights: str
     seed: int | None
     freedom: float | None
+    evaluations: int | None
 
     @property
     def told(self) -> dict[str, float]:
         """What `NPDraw.decode` must be told beside the seed, for the same picture."""
-        return {} if self.freedom is None else {"freedom": self.freedom}
+        told = {"freedom": self.freedom, "evaluations": self.evaluations}
+        return {name: value for name, value in told.items() if value is not None}
 
 
-def inscribed(drawing: Drawing, model: str, weights: str, seed: int | None, freedom: float | None = None) -> PngInfo:
+def inscribed(
+    drawing: Drawing,
+    model: str,
+    weights: str,
+    seed: int | None,
+    freedom: float | None = None,
+    evaluations: int | None = None,
+) -> PngInfo:
     """The text that goes into a PNG (`save(..., pnginfo=...)`), from which `inscription` has the drawing again."""
-    origin = {"model": model, "weights": weights, "seed": seed, "freedom": freedom}
+    origin = {"model": model, "weights": weights, "seed": seed, "freedom": freedom, "evaluations": evaluations}
     said = {"drawing": json.loads(drawing.to_json()), **origin}
     info = PngInfo()
     info.add_itxt(KEYWORD, json.dumps(said), zip=True)
@@ -236,10 +246,11 @@ def inscription(data: bytes) -> Inscription | None:
             said = json.loads(image.info[KEYWORD])
         drawing, seed = Drawing.from_json(json.dumps(said["drawing"])), said["seed"]
         seed = seed if type(seed) is int and 0 <= seed < 2**53 else None
-        freedom = said.get("freedom")
+        freedom, evaluations = said.get("freedom"), said.get("evaluations")
         freedom = float(freedom) if type(freedom) in (int, float) and 0 <= freedom <= 1 else None
+        evaluations = evaluations if type(evaluations) is int and 1 <= evaluations <= EVALUATIONS else None
         if len(drawing) == 1 and all(isinstance(said[k], str) for k in ("model", "weights")):
-            return Inscription(drawing, said["model"], said["weights"], seed, freedom)
+            return Inscription(drawing, said["model"], said["weights"], seed, freedom, evaluations)
     except Exception:  # a file by anyone: Pillow and the reading of JSON raise much
         pass
     return None

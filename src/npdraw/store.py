@@ -26,6 +26,7 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow
 from npdraw.model import NPDraw
+from npdraw.words import meant
 
 VERSION = 1  # of every format written here; another is refused
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
@@ -248,9 +249,10 @@ def _model_folder(source: str | Path) -> Path:
         return folder
     if (Path(source) / "config.yaml").is_file():
         raise InputError(f"the run in {source} has no model yet; let it train further")
-    shipped = ", ".join(shipped_models())
+    shipped = shipped_models()
     raise InputError(
-        f"no model at {source}: give a run directory, a saved model's folder or a shipped model ({shipped})"
+        f"no model at {source}: give a run directory, a saved model's folder or a shipped model ({', '.join(shipped)})"
+        + meant(str(source), shipped)
     )
 
 

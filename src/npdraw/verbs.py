@@ -134,12 +134,20 @@ class Train:
 
 
 @dataclass
+class EarlyStage:
+    """The part of stage two that others are derived from."""
+
+    epochs: Maybe[int] = None
+
+
+@dataclass
 class Early:
     """What must be known of a `train` command before its defaults are, since these follow from the images and from
     the model to start from."""
 
     reading: Reading = field(default_factory=Reading)
     split: Split = field(default_factory=Split)
+    model_stage: EarlyStage = field(default_factory=EarlyStage)
     init: str = ""
     data_dir: Maybe[Path] = None
     quiet: Flag = False
@@ -169,7 +177,8 @@ class Sample:
     prefix_steps: Maybe[int] = None
     """Take only the first so many steps of the prefix."""
     png: Flag = False
-    """Write every image as images/seed-00000.png, a folder that `evaluate` and `train` can read."""
+    """Write every image as images/seed-00000.png, a folder that `evaluate` and `train` can read; each carries its
+    drawing, with which `edit` and `complete` go on."""
     npz: Flag = False
     """Write samples.npz: uint8 `images` (N, H, W) or (N, H, W, 3), and `seeds`."""
     json: Flag = False
@@ -225,8 +234,10 @@ class Sample:
         pixels, drawing = np.concatenate(images), Drawing.cat(drawings)
         written = [show.save_picture(show.grid(shown), self.out / "grid.png")]
         if self.png:
-            for seed, picture in dict(zip(seeds, pixels)).items():
-                show.save_picture(Image.fromarray(picture), self.out / "images" / f"seed-{seed:05d}.png")
+            sign = inputs.signed(self.model)
+            for i, seed in enumerate(seeds):
+                said = sign(drawing[i], seed=seed, **settings)
+                show.save_picture(Image.fromarray(pixels[i]), self.out / "images" / f"seed-{seed:05d}.png", said)
             written.append(self.out / "images")
         if self.npz:
             with store.replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:

@@ -1,6 +1,14 @@
 """How messages are worded, wherever they are made."""
 
+import difflib
+from collections.abc import Iterable
+
 
 def many(count: int, noun: str) -> str:
     """A count of things, in words."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
+
+
+def meant(word: str, names: Iterable[str]) -> str:
+    """The end of a sentence about a name that is not there: the one that it is likely a slip of, where there is one."""
+    return "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(word, list(names), n=1))

@@ -220,6 +220,55 @@ def test_a_picture_that_carries_its_seed_keeps_its_noise(model: NPDraw, tmp_path
     assert np.array_equal(pixels(edited / "image.png"), shown(model.decode(composed))[0]), "A's noise, not B's"
 
 
+def test_an_edit_begins_from_exactly_the_sample(
+    model: NPDraw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And an edit of an edit from that one: the pictures carry drawing, seed and what the flow was told."""
+    samples = run("sample flow --seeds 7-8 --png --evaluations 3 --freedom 0.75", tmp_path / "samples") / "images"
+    first, other = samples / "seed-00008.png", samples / "seed-00007.png"
+    edited = run(f"edit flow {first} {first} --region 0,0,12,4", tmp_path / "same")
+    assert np.array_equal(pixels(edited / "image.png"), pixels(first))
+    said = capsys.readouterr().out
+    assert "A carries its drawing" in said and "made with freedom 0.75, which is kept; with --freedom 0.25" in said
+    changed = run(f"edit flow {edited / 'image.png'} {other} --region 0,0,12,4", tmp_path / "changed")
+    drawing = inputs.editing.tidy(model.sample(2, seed=7).drawing, model.bank.parts, model.grid)
+    places = inputs.editing.region(model.grid, (0, 0, 12, 4), model.decoder.size)
+    composed = inputs.editing.compose(drawing[1], drawing[0], places)
+    assert composed != drawing[1]
+    want = shown(model.decode(composed, 8, evaluations=3, freedom=0.75))[0]
+    assert np.array_equal(pixels(changed / "image.png"), want)
+    capsys.readouterr()
+    run(f"edit flow {first} {first} --region 0,0,12,4 --freedom 0.25", tmp_path / "same")
+    assert "which is kept" not in capsys.readouterr().out
+    want = shown(model.decode(drawing[1], 8, evaluations=3, freedom=0.25))[0]
+    assert np.array_equal(pixels(tmp_path / "same/image.png"), want)
+
+
+def test_drawings_of_edits_and_completions_say_their_noise(model: NPDraw, tmp_path: Path) -> None:
+    """As those of samples do; without a flow there is none to tell."""
+    own = tmp_path / "own.png"
+    sampled_png(model, 9, own, freedom=0.75)
+    run(f"edit flow {own} b.png --region 0,0,12,4 --evaluations 3", tmp_path)
+    said = json.loads((tmp_path / "drawing.json").read_text())
+    assert (said["seeds"], said["freedom"], said["evaluations"]) == ([9], 0.75, 3)
+    want = model.decode(store.load_drawing(tmp_path / "drawing.json"), said["seeds"], 3, 0.75)
+    assert np.array_equal(pixels(tmp_path / "image.png"), shown(want)[0])
+    run("complete flow a.png --keep 0-4 --count 2", tmp_path)
+    said = json.loads((tmp_path / "drawings.json").read_text())
+    assert (said["seeds"], said["freedom"]) == ([0, 0], 0.0)
+    run("edit plain a.png b.png --region 0,0,12,4", tmp_path)
+    assert "seeds" not in json.loads((tmp_path / "drawing.json").read_text())
+
+
+def test_a_sample_without_a_flow_carries_its_drawing(tmp_path: Path) -> None:
+    one = run("sample plain --seeds 5 --png", tmp_path) / "images/seed-00005.png"
+    found, plain = show.inscription(one.read_bytes()), store.load_model("plain")
+    assert found is not None and (found.drawing, found.seed) == (plain.sample(1, seed=5).drawing, 5)
+    assert (found.model, found.told) == ("plain", {})
+    again = run(f"edit plain {one} {one} --region 0,0,12,4", tmp_path / "again") / "image.png"
+    assert np.array_equal(pixels(again), shown(plain.decode(inputs.drawn_in(plain, "plain", str(one)).drawing))[0])
+
+
 def test_endings_have_the_noise_of_their_beginning(
     model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -294,7 +343,10 @@ WRONG = {
     "freedom that is no number": ("edit flow a.png b.png --region 0,0,12,4 --freedom nan --out new", "not nan"),
     "an option of a verb without": ("info flow --freedom 1", "npdraw info has no option --freedom; it has none"),
     "freedom of samples": ("evaluate strokes.npz --against strokes.npz --freedom 1 --out new", "are of models, and"),
-    "a likelihood of a flow": ("evaluate flow --metrics nll --out new", "--metrics nll needs a likelihood of pixels"),
+    "a likelihood of a flow": (
+        "evaluate flow --metrics kid,nll --against nowhere.npz --out new",  # which nobody looks for
+        "--metrics nll needs a likelihood of pixels",
+    ),
 }
 
 
@@ -320,6 +372,19 @@ def test_wrong_options_are_one_sentence_and_leave_nothing(name: str, capsys: pyt
 def evaluate(words: list[str], out: Path) -> dict[str, Any]:
     assert main(["evaluate", "--out", str(out), *QUICK, *words]) == 0
     return json.loads((out / "scores.json").read_text())
+
+
+def test_the_title_tells_guidance_where_there_is_any(
+    model: NPDraw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    evaluate(["flow", "--metrics", "kid"], tmp_path / "out")
+    assert "temperature 1, evaluations 5, freedom 0) against" in capsys.readouterr().out
+    wider = replace(model.config.decoder, width=16, guide=8, guidance=0.5)
+    guided = NPDraw(replace(model.config, decoder=wider), model.bank).eval()
+    store.save_model(guided, tmp_path / "guided")
+    found = evaluate([str(tmp_path / "guided"), "--metrics", "kid"], tmp_path / "out")
+    assert "temperature 1, evaluations 5, freedom 0, guidance 0.5) against" in capsys.readouterr().out
+    assert found["guidance"] == 0.5
 
 
 def test_scores_are_taken_as_it_is_asked_for(tmp_path: Path) -> None:

@@ -65,6 +65,13 @@ def test_a_sample_has_the_noise_of_its_seed_in_every_answer(model: NPDraw) -> No
     assert base64.b64decode(quick["image"]) == decoded(model, cells=quick["cells"], seed=4, **told)
 
 
+def test_drawings_come_without_pictures_and_a_patient_picture_is_the_same(model: NPDraw) -> None:
+    found, alone = (post(model, "/api/sample", seed=4, count=3, images=images)["samples"] for images in (True, False))
+    assert alone == [{**one, "image": None} for one in found]
+    wish = {"cells": found[1]["cells"], "seed": 5}
+    assert decoded(model, **wish, patient=True) == decoded(model, **wish) == base64.b64decode(found[1]["image"])
+
+
 def test_endings_have_the_noise_of_their_beginning(model: NPDraw) -> None:
     told = {"evaluations": 5, "freedom": 0.5}
     fixed = [True] * 5 + [False] * 4

@@ -85,19 +85,95 @@ def test_a_click_does_not_wait_for_long_work(held: Held) -> None:
     visit(studio(), run)
 
 
-def test_a_flows_preview_does_not_wait_for_long_work_and_its_full_picture_does(held: Held) -> None:
+def test_a_flows_pictures_do_not_wait_for_long_work(held: Held) -> None:
     async def run(client: httpx.AsyncClient) -> None:
         long = asyncio.ensure_future(client.post("/api/sample", json={"seed": 1}))
         await held.wait_begun(1)
-        full = asyncio.ensure_future(client.post("/api/decode", json={"cells": CELLS}))
-        seven = asyncio.ensure_future(client.post("/api/decode", json={"cells": CELLS, "evaluations": 7}))
-        await asyncio.sleep(0.1)
-        assert (await client.post("/api/decode", json={"cells": CELLS, "evaluations": 5})).status_code == 200
-        assert not (long.done() or full.done() or seven.done())
+        for told in ({"evaluations": 5}, {}):
+            assert (await client.post("/api/decode", json={"cells": CELLS, **told})).status_code == 200
+        assert not long.done()
         held.go.set()
-        assert [(await task).status_code for task in (long, full, seven)] == [200] * 3
+        assert (await long).status_code == 200
 
     visit(studio(small(flow=True)), run)
+
+
+def test_a_preview_does_not_wait_for_full_pictures_nor_a_stroke_for_either() -> None:
+    model, go, lanes = small(flow=True), threading.Event(), []
+    guard = studio(model)
+
+    def evaluation(*_: Any) -> None:
+        lanes.append(threading.current_thread().name)
+        assert go.wait(20)
+
+    model.decoder.register_forward_pre_hook(evaluation)
+
+    async def run(client: httpx.AsyncClient) -> None:
+        wishes = ({}, {"evaluations": 7}, {"evaluations": 5})
+        pictures = [asyncio.ensure_future(client.post("/api/decode", json={"cells": CELLS, **told})) for told in wishes]
+        await until(lambda: len(lanes) == 2)
+        assert (await client.post("/api/draw", content=bytes(108))).status_code == 200
+        assert sorted(lanes) == ["studio-full", "studio-pictures"]  # and one waits
+        go.set()
+        assert [(await picture).status_code for picture in pictures] == [200] * 3
+
+    visit(guard, run)
+
+
+def test_a_thumbnail_stops_for_all_other_work_and_then_goes_on() -> None:
+    model, lanes, hold, go = small(flow=True), [], threading.Event(), threading.Event()
+    guard = studio(model)
+
+    def evaluation(*_: Any) -> None:
+        """Each in the lane that it is made in; the first of others is held."""
+        lanes.append(threading.current_thread().name)
+        if lanes.count("studio-behind") == 2 and lanes[-1] == "studio-behind":
+            assert hold.wait(20)
+        elif lanes[-1] != "studio-behind" and lanes.count(lanes[-1]) == 1:
+            assert go.wait(20)
+
+    model.decoder.register_forward_pre_hook(evaluation)
+
+    async def run(client: httpx.AsyncClient) -> None:
+        thumbnail = Page(guard, "/api/decode", {"cells": CELLS, "evaluations": 5, "patient": True})
+        await until(lambda: len(lanes) == 2)
+        others = [Page(guard, "/api/decode", {"cells": CELLS, "evaluations": count}) for count in (5, 9)]
+        await until(lambda: len(lanes) == 4)  # one in each lane
+        hold.set()
+        gone = Page(guard, "/api/decode", {"cells": CELLS, "patient": True})
+        await asyncio.sleep(0.2)
+        assert len(lanes) == 4 and thumbnail.status is None
+        gone.left.set()
+        go.set()
+        await asyncio.gather(*(page.answer for page in (thumbnail, gone, *others)))
+        assert [page.status for page in (thumbnail, *others)] == [200] * 3
+        assert sorted(lanes[4:-3]) == ["studio-full"] * 8 + ["studio-pictures"] * 4  # before the thumbnail's last three
+        assert lanes[-3:] == ["studio-behind"] * 3
+
+    visit(guard, run)
+
+
+def test_a_thumbnail_that_waits_leaves_with_its_page(held: Held) -> None:
+    model, evaluations = small(flow=True), [0]
+    guard = studio(model)
+
+    def evaluation(*_: Any) -> None:
+        evaluations[0] += 1
+
+    model.decoder.register_forward_pre_hook(evaluation)
+
+    async def run(client: httpx.AsyncClient) -> None:
+        Page(guard, "/api/sample", {"seed": 0})
+        await held.wait_begun(1)
+        first, second = (Page(guard, "/api/decode", {"cells": CELLS, "patient": True}) for _ in range(2))
+        await asyncio.sleep(0.1)
+        first.left.set()
+        await first.answer
+        held.go.set()
+        await second.answer
+        assert second.status == 200 and evaluations[0] == 9  # the second's
+
+    visit(guard, run)
 
 
 def test_a_full_queue_says_so_and_all_that_were_in_it_are_answered(held: Held) -> None:

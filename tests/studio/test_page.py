@@ -97,14 +97,14 @@ class Studio:
         page.on("request", self._hear)
 
     def _hear(self, request: Any) -> None:
-        if request.url.endswith("/api/decode"):
-            self.asked = json.loads(request.post_data)["cells"]
+        if request.url.endswith("/api/decode") and "patient" not in (wish := json.loads(request.post_data)):
+            self.asked = wish["cells"]
 
     def open(self, address: str) -> "Studio":
         self.page.goto(address)
         self.page.wait_for_selector("body.ready")
         self.page.wait_for_selector("#gallery img", timeout=60000)
-        self.holds("window.painted > 0")
+        self.holds("window.painted > 0 || !document.getElementById('nothing').hidden")
         return self
 
     def holds(self, script: str, given: Any = None) -> None:
@@ -631,10 +631,11 @@ def flowing(browser: Any, flow_address: str) -> Iterator[Callable[..., "Flowing"
 
 
 class Flowing(Studio):
-    """A page with a flow, which keeps all that it asks of it and every picture that it paints."""
+    """A page with a flow, which keeps all that it asks of it (thumbnails' pictures apart) and what it paints."""
 
     def __init__(self, page: Any):
         self.wishes: list[dict[str, Any]] = []
+        self.thumbnails: list[dict[str, Any]] = []
         super().__init__(page)
         page.add_init_script(
             """window.pictures = [];
@@ -644,7 +645,8 @@ class Flowing(Studio):
     def _hear(self, request: Any) -> None:
         super()._hear(request)
         if request.url.endswith(("/api/decode", "/api/sample", "/api/complete", "/api/export")):
-            self.wishes.append({"verb": request.url.rpartition("/")[2], **json.loads(request.post_data)})
+            wish = {"verb": request.url.rpartition("/")[2], **json.loads(request.post_data)}
+            (self.thumbnails if wish.get("patient") else self.wishes).append(wish)
 
     def after(self, act: Callable[[], Any], paints: int = 2) -> tuple[list[dict[str, Any]], list[str]]:
         """What an act makes the page ask for, and the pictures that it makes it paint: a preview and a full one."""
@@ -656,12 +658,72 @@ class Flowing(Studio):
         self.picture()
         return list(self.wishes), self.page.evaluate("window.pictures")
 
+    def keys(self, which: int) -> tuple[str, str]:
+        """Open a sample; the keys that change its cell in the middle, and change it again."""
+        keys = ("Enter", "Delete")
+        keys = keys if self.sample(which)[4] < 0 else keys[::-1]
+        self.page.locator("#board").focus()
+        return keys
+
+
+def test_nobody_sees_a_picture_that_nobody_drew(flowing: Callable[..., Flowing], studio: Studio) -> None:
+    """A flow makes a picture of an empty canvas too; the digits' is as empty as the canvas."""
+    assert studio.page.locator("#picture").is_visible() and studio.page.locator("#nothing").is_hidden()
+    flow = flowing()
+    page = flow.page
+
+    def is_empty() -> bool:
+        assert page.locator("#picture").is_visible() != page.locator("#nothing").is_visible()
+        return bool(page.locator("#nothing").is_visible())
+
+    flow.picture()
+    assert is_empty() and "its picture comes here" in page.locator("#nothing").inner_text()
+    assert [wish["verb"] for wish in flow.wishes] == ["sample"] and page.locator("#noise").is_disabled()
+    wishes, _ = flow.after(lambda: page.keyboard.press("Enter"))
+    assert not is_empty() and page.locator("#noise").is_enabled() and [wish["seed"] for wish in wishes] == [0, 0]
+    assert flow.after(lambda: page.keyboard.press("Control+z"), paints=0) == ([], []) and is_empty()
+    held: list[Any] = []
+    page.route("**/api/decode", lambda route: held.append(route))
+    with page.expect_request("**/api/decode"):
+        page.keyboard.press("Control+Shift+Z")
+    page.keyboard.press("Control+z")
+    held[0].continue_()  # a preview that was under way when all was undone is not shown
+    page.wait_for_timeout(500)
+    assert is_empty()
+    page.unroute_all(behavior="ignoreErrors")
+    flow.after(lambda: page.keyboard.press("Control+Shift+Z"))
+    flow.after(lambda: page.locator("#scrubber").fill("0"), paints=0)
+    assert is_empty()
+
+
+def test_samples_of_a_flow_are_there_at_once_and_their_pictures_follow(flowing: Callable[..., Flowing]) -> None:
+    studio = flowing()
+    page = studio.page
+    studio.picture()
+    pictures = page.locator("#gallery img")
+    src = "(images) => images.map((image) => image.src.slice(0, 5))"
+    assert pictures.evaluate_all(src) == ["blob:"] * 24
+    assert [wish["seed"] for wish in studio.thumbnails] == list(range(24))
+    assert {wish["evaluations"] for wish in studio.thumbnails} == {5}
+    held: list[Any] = []
+
+    def hold(route: Any) -> None:
+        held.append(route) if "patient" in route.request.post_data else route.continue_()
+
+    page.route("**/api/decode", hold)
+    page.fill("#seed", "40")
+    _, painted = studio.after(lambda: page.keyboard.press("Enter"))  # the new sample is shown while thumbnails wait
+    assert len(painted) == 2 and len(held) == 1 and pictures.evaluate_all(src) == ["data:"] * 24
+    held[0].continue_()
+    studio.holds("document.querySelectorAll('#gallery img[src^=blob]').length === 1")
+    assert pictures.first.get_attribute("src").startswith("blob:")
+    assert pictures.first.evaluate("(image) => image.decode().then(() => image.naturalWidth)") == 12
+    page.unroute_all(behavior="ignoreErrors")
+
 
 def test_an_edit_shows_a_preview_and_then_the_full_picture(flowing: Callable[..., Flowing]) -> None:
     studio = flowing()
-    assert studio.wishes[0]["seed"] == 0  # a fresh drawing
-    key = "Enter" if studio.sample(3)[4] < 0 else "Delete"  # of the cell in the middle
-    studio.page.locator("#board").focus()
+    key = studio.keys(3)[0]
     wishes, pictures = studio.after(lambda: studio.page.keyboard.press(key))
     assert [(wish["seed"], wish.get("evaluations"), wish["freedom"]) for wish in wishes] == [
         (3, 5, 0.25),
@@ -677,6 +739,7 @@ def test_an_edit_shows_a_preview_and_then_the_full_picture(flowing: Callable[...
 
 def test_a_newer_edit_cancels_the_older_preview_and_full_picture(flowing: Callable[..., Flowing]) -> None:
     studio = flowing()
+    keys = studio.keys(3)
     studio.picture()
     studio.page.evaluate(
         """() => { const real = window.fetch;
@@ -697,11 +760,11 @@ def test_a_newer_edit_cancels_the_older_preview_and_full_picture(flowing: Callab
             held.append(asked)
 
     studio.page.route("**/api/decode", hold)
-    studio.after(lambda: studio.page.keyboard.press("Enter"), paints=1)
+    studio.after(lambda: studio.page.keyboard.press(keys[0]), paints=1)
     assert len(held) == 1 and studio.page.evaluate("window.aborted") == []
-    studio.after(lambda: studio.page.keyboard.press("Delete"), paints=0)
+    studio.after(lambda: studio.page.keyboard.press(keys[1]), paints=0)
     assert len(held) == 2 and "evaluations" in held[1] and studio.page.evaluate("window.aborted") == held[:1]
-    wishes, pictures = studio.after(lambda: studio.page.keyboard.press("Enter"))
+    wishes, pictures = studio.after(lambda: studio.page.keyboard.press(keys[0]))
     assert studio.page.evaluate("window.aborted") == held
     assert [wish["cells"] for wish in wishes] == [json.loads(held[0])["cells"]] * 2 and len(pictures) == 2
     studio.page.unroute_all(behavior="ignoreErrors")
@@ -741,9 +804,9 @@ def test_noise_and_freedom_go_with_the_drawing(flowing: Callable[..., Flowing], 
             continue
         path = tmp_path / f"drawing.{kind}"
         download.value.save_as(path)
-        other.after(lambda: other.page.locator("#clear").click())
         other.page.locator("#freedom").focus()
         other.after(lambda: other.page.keyboard.press("Home"))
+        other.after(lambda: other.page.locator("#clear").click(), paints=0)
         other.after(lambda: other.page.set_input_files("#file", path))  # noqa: B023
         assert other.picture() == shown and other.page.locator("#freedom").input_value() == "1"
     played, _ = studio.after(lambda: page.locator("#scrubber").fill("1"))
@@ -815,6 +878,32 @@ def test_words_can_be_read_in_both_schemes(new_studio: Callable[..., Studio], sc
     assert contrast(colour["trouble"], colour["sheet"]) >= 4.5
     for mark in ("accent", "edge"):
         assert min(contrast(colour[mark], colour[on]) for on in ("ground", "sheet")) >= 3
+
+
+def test_in_colour_what_nobody_drew_is_hatched_and_black_is_not(browser: Any, studio: Studio, tmp_path: Path) -> None:
+    model = small(c=3)
+    model.bank.parts[0] = 0
+    model.save_pretrained(tmp_path / "colour")
+
+    def colours(studio: Studio) -> int:
+        """How many there are in the board's first cell, away from its edges and its dot."""
+        board = Image.open(io.BytesIO(studio.page.locator("#board").screenshot()))
+        return len(board.crop((12, 12, 44, 44)).getcolors())
+
+    assert colours(studio) == 1  # ink: nothing is nothing
+    with serving(model=str(tmp_path / "colour")) as address:
+        for scheme in ("light", "dark"):
+            coloured = Studio(browser.new_context(color_scheme=scheme).new_page()).open(address)
+            page = coloured.page
+            assert colours(coloured) > 1
+            page.locator("#part-0").click()
+            page.locator("#board").focus()
+            for key in ("ArrowUp", "ArrowLeft", "Enter", "ArrowDown"):
+                page.keyboard.press(key)
+            coloured.until(lambda cells: cells[0] == 0)
+            assert colours(coloured) == 1
+            page.context.close()
+            assert coloured.errors == []
 
 
 @pytest.mark.parametrize("width", [375, 720, 1024, 1440])

@@ -1,13 +1,16 @@
 """A flow's guide: a stage that touches nothing else, goes on after a stop, and is given to a model later."""
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from npdraw import store
+from npdraw.cli import main
 from npdraw.derive import adopt
 from npdraw.errors import InputError, TrainingError
 from npdraw.flow import Flow
@@ -135,3 +138,25 @@ def test_on_other_images_the_guide_learns_too(home: Path) -> None:
     for name, epochs in (("guided", 1), ("plain", 0)):
         config = adopt(tiny.config({"model_stage": {"epochs": 3}}), str(home / name))
         assert config.model_stage.guide_epochs == epochs
+
+
+@pytest.mark.parametrize(("epochs", "told"), [(1, ""), (3, "(1 epoch)"), (30, "(6 epochs)")])
+def test_a_guide_follows_the_epochs_that_are_asked_for(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], epochs: int, told: str
+) -> None:
+    np.savez(tmp_path / "few.npz", train_images=tiny.strokes(60)[:, 0].numpy())
+    words = ["train", str(tmp_path / "few.npz"), "--init", str(home / "guided"), "--dry-run"]
+    assert main([*words, "--model-stage.epochs", str(epochs)]) == 0
+    said = capsys.readouterr().out
+    assert re.findall(r"stage guide: .* steps (\(.*\));", said) == [told] * bool(told)
+    assert f"({epochs} epochs, batch" in said
+
+
+def test_a_guide_learns_for_a_shorter_time_than_its_flow(home: Path, tmp_path: Path) -> None:
+    """But where a flow that has learned before is given one."""
+    long = {**GUIDED, "model_stage": {**STAGE, "guide_epochs": 3}}
+    for start in ({}, {"init": str(home / "guided")}):
+        with pytest.raises(InputError, match=r"than its flow, which has 3 epochs; give --model-stage\.guide-epochs"):
+            tiny.train(tmp_path / "run", {**long, **start})
+    assert not (tmp_path / "run").exists()
+    stages.settle(tiny.config({**long, "init": str(home / "plain")}), tiny.data())

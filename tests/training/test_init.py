@@ -76,6 +76,22 @@ def test_sizes_are_the_models_and_the_rest_is_derived(start: Path) -> None:
     assert found.model_stage.regulariser == model.model_stage.regulariser != derived.model_stage.regulariser
 
 
+def test_mirror_images_are_the_models_unless_told_otherwise(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    mirrored, plain = tmp_path / "mirrored", tmp_path / "plain"
+    for folder in (mirrored, plain):
+        store.save_model(tiny.untrained({"data": {"mirrored": folder is mirrored}}), folder)
+    own = tiny.config({"data": {"mirrored": True}})
+    assert adopt(own, str(plain)).data.mirrored and not adopt(tiny.config(), str(plain)).data.mirrored
+    command = ["train", str(pictures(tmp_path / "mine", 12, 12)), "--out", str(tmp_path / "run"), "--dry-run"]
+    for start, more, found in (
+        (mirrored, [], "true"),
+        (mirrored, ["--data.no-mirrored"], "false"),
+        (plain, [], "false"),
+    ):
+        assert main([*command, "--init", str(start), *more]) == 0
+        assert f"mirrored: {found}" in capsys.readouterr().out
+
+
 def test_a_run_begins_with_the_models_weights_and_bank(start: Path, tmp_path: Path) -> None:
     own = store.load_model(start)
     model = train(tmp_path / "run", replace(config(start), prior_stage=replace(config(start).prior_stage, epochs=0)))

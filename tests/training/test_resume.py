@@ -104,25 +104,29 @@ def test_stopped_anywhere(whole: Path, tmp_path: Path, monkeypatch: pytest.Monke
     assert tiny.rows(tmp_path / "run") == tiny.rows(whole)
 
 
+@pytest.mark.parametrize("step", [11, 25])
 @pytest.mark.parametrize("stage", ["prior", "model"])
 def test_ctrl_c_ends_the_step_and_keeps_it(
-    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str
+    whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, stage: str, step: int
 ) -> None:
-    """A real SIGINT in the middle of step 11: the step is finished and saved, and nothing is done again."""
+    """A real SIGINT in the middle of a step, be it the stage's last: the step is finished and saved, the next stage is
+    not begun, and nothing is done again."""
 
-    def seed_step(seed: int, at: str, step: int, rank: int) -> None:
-        if (at, step) == (stage, 10):
+    def seed_step(seed: int, at: str, before: int, rank: int) -> None:
+        if (at, before) == (stage, step - 1):
             os.kill(os.getpid(), signal.SIGINT)
-        original(seed, at, step, rank)
+        original(seed, at, before, rank)
 
     original, handler = loop.seed_step, signal.getsignal(signal.SIGINT)
-    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt, match=f"stopped at step 11 of stage {stage}"):
+    stopped = pytest.raises(KeyboardInterrupt, match=f"stopped at step {step} of stage {stage}")
+    with monkeypatch.context() as patch, stopped:
         patch.setattr(loop, "seed_step", seed_step)
         tiny.train(tmp_path / "run", CHANGES)
     assert signal.getsignal(signal.SIGINT) is handler
-    assert tiny.checkpoint(tmp_path / "run")[1:] == (stage, 11)
+    assert tiny.checkpoint(tmp_path / "run")[1:] == (stage, step)
     tiny.train(tmp_path / "run", CHANGES)
     assert not tiny.differing(tiny.weights(tmp_path / "run"), tiny.weights(whole))
+    assert tiny.rows(tmp_path / "run") == tiny.rows(whole)
 
 
 def test_ctrl_c_twice_stops_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -132,7 +132,8 @@ def open_picture(name: str, data: bytes, reading: Reading) -> tuple[NDArray[np.u
         raise InputError(f"cannot read the image {name} ({found}); replace it")
     on_paper = reading.invert == "auto" and len(found.pixels) == 1 and looks_like_paper(found.pixels[None])
     inverted = on_paper or reading.invert == "yes"
-    return 255 - found.pixels if inverted else found.pixels, [INVERTED] if on_paper else []
+    notes = [f"{name} is smaller than {reading.size} pixels: enlarged"] if found.enlarged else []
+    return 255 - found.pixels if inverted else found.pixels, notes + [INVERTED] * on_paper
 
 
 def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:

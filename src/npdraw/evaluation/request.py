@@ -11,6 +11,7 @@ METRICS = ("fid", "kid", "prdc", "classifier", "neighbours", "rfid", "nll", "psn
 OF_MODELS = ("rfid", "nll", "psnr", "bank", "editing")
 BY_NETWORK = ("fid", "kid", "prdc", "rfid")
 BY_SAMPLES = ("fid", "kid", "prdc", "classifier", "neighbours", "bank", "editing")
+NO_LIKELIHOOD = "needs a likelihood of pixels, and the model's decoder is a flow, which has none"
 MOST = 10**6  # samples, and drawings an image
 
 

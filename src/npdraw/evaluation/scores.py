@@ -30,7 +30,7 @@ from npdraw.evaluation.features import Described, Extractor, Pictures, describe,
 from npdraw.evaluation.frechet import frechet, frechet_with_spread
 from npdraw.evaluation.kernel import FEWEST, kernel_distance
 from npdraw.evaluation.neighbours import NEIGHBOURS, nearest, prdc
-from npdraw.evaluation.request import BY_NETWORK, BY_SAMPLES, OF_MODELS, Request
+from npdraw.evaluation.request import BY_NETWORK, BY_SAMPLES, NO_LIKELIHOOD, OF_MODELS, Request
 from npdraw.evaluation.score import Score, figure
 from npdraw.model import NPDraw
 from npdraw.noise import wide
@@ -369,7 +369,7 @@ class Evaluation:
         if metric in OF_MODELS and isinstance(self.subject, Tensor):
             return "needs a model, not samples alone"
         if metric == "nll" and not self.model.likely:
-            return "needs a likelihood of pixels, and the model's decoder is a flow, which has none"
+            return NO_LIKELIHOOD
         if metric in ("rfid", "neighbours") and real is None:
             return f"needs held-out images, and {name} has none"
         if metric == "neighbours" and len(self._training) < NEAREST:

@@ -37,13 +37,15 @@ def guarded(service: Service, hosts: frozenset[str], token: str | None) -> Guard
 
 
 def make_app(service: Service) -> FastAPI:
-    quick, slow = Lane("studio-quick", QUICK), Lane("studio-slow", SLOW)
+    quick, pictures = Lane("studio-quick", QUICK), Lane("studio-pictures", QUICK)
+    full, slow = Lane("studio-full", SLOW), Lane("studio-slow", SLOW)
+    behind = Lane("studio-behind", QUICK, (quick, pictures, full, slow))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        quick.close()
-        slow.close()
+        for lane in (quick, pictures, full, slow, behind):
+            lane.close()
 
     refusals: dict[int | str, dict[str, Any]] = {
         status: {"model": bodies.Error} for status in (400, 401, 403, 408, 413, 503)
@@ -71,7 +73,7 @@ def make_app(service: Service) -> FastAPI:
 
     @app.post("/api/decode", response_class=Response, responses=_file("image/png"))
     async def decode(body: bodies.Drawn, request: Request) -> Response:
-        lane = quick if service.is_quick(body.evaluations) else slow
+        lane = behind if body.patient else pictures if service.is_quick(body.evaluations) else full
         image = await lane.do(request, lambda: png(service.decode(body.cells, body, body.seed)))
         return Response(image, media_type="image/png")
 

@@ -44,6 +44,7 @@ class Drawn(Decoding):
 
     cells: Cells
     seed: Noise = 0
+    patient: Annotated[bool, Field(description="Whether all other work goes first, as before a thumbnail")] = False
 
 
 class Next(Request):
@@ -60,6 +61,7 @@ class Sampling(Decoding):
     count: Annotated[int, Field(ge=1, le=SAMPLES)] = 1
     temperature: Temperature | None = None  # None: the model's own
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
+    images: Annotated[bool, Field(description="Whether with pictures; drawings alone are there sooner")] = True
 
 
 class Completing(Decoding):
@@ -157,7 +159,7 @@ class Odds(BaseModel):
 class One(BaseModel):
     seed: int
     cells: list[int]
-    image: Picture
+    image: Picture | None
 
 
 class Samples(BaseModel):

@@ -1,7 +1,8 @@
 """`Lane`: one thread that does the model's work, one job after another, and a short queue before it.
 
-The studio has two, so that a long job never stands before a click. A full queue says so at once. A job whose page is
-gone leaves the queue; one under way stops where it next calls `still_wanted`.
+The studio has several, so that a long job never stands before a click, nor a picture before a stroke of the pen, and
+one behind them all for what nobody asked for. A full queue says so at once. A job whose page is gone leaves the queue;
+one under way stops where it next calls `still_wanted`, and there one that is behind others waits while they have work.
 
 Each lane computes in one thread: with two lanes on two cores torch's own threads would only fight for them.
 """
@@ -17,7 +18,8 @@ import torch
 from starlette.requests import Request
 
 T = TypeVar("T")
-_now = threading.local()  # .job: what this thread is at
+_now = threading.local()  # .job: what this thread is at; .behind: the lanes that it lets go first
+LOOK = 0.02  # seconds between two looks at whether those lanes are at rest
 
 
 class Busy(Exception):
@@ -29,9 +31,13 @@ class Gone(Exception):
 
 
 def still_wanted() -> None:
-    """Raise `Gone` where this thread is at a job that nobody waits for any more."""
+    """Let the work of the lanes before this one go first, and raise `Gone` where nobody waits for this job any more."""
     job = getattr(_now, "job", None)
-    if job is not None and job.gone.is_set():
+    if job is None:
+        return
+    while any(lane.busy for lane in _now.behind) and not job.gone.wait(LOOK):
+        pass
+    if job.gone.is_set():
         raise Gone
 
 
@@ -59,16 +65,22 @@ class _Job(Generic[T]):
 
 
 class Lane:
-    """A thread with a queue of at most `places` jobs before it."""
+    """A thread with a queue of at most `places` jobs before it, and other lanes that it stands `behind`."""
 
-    def __init__(self, name: str, places: int):
-        self.places = places
+    def __init__(self, name: str, places: int, behind: tuple["Lane", ...] = ()):
+        self.places, self.behind = places, behind
         self._waiting: deque[_Job[Any]] = deque()
         self._changed = threading.Condition()
         self._running: _Job[Any] | None = None
         self._closed = False
         self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
         self._thread.start()
+
+    @property
+    def busy(self) -> bool:
+        """Whether it has work."""
+        with self._changed:
+            return bool(self._running or self._waiting)
 
     async def do(self, request: Request, work: Callable[[], T]) -> T:
         """What `work` returns; `Busy` if the queue is full, `Gone` if the page goes before."""
@@ -97,6 +109,7 @@ class Lane:
 
     def _serve(self) -> None:
         torch.set_num_threads(1)  # of this thread
+        _now.behind = self.behind
         while True:
             with self._changed:
                 self._running = None

@@ -144,7 +144,7 @@ class Service:
         found = []
         for i, cells in enumerate(self.cells(drawing)):
             still_wanted()
-            image = _base64(self.decode(cells, asked, asked.seed + i))
+            image = _base64(self.decode(cells, asked, asked.seed + i)) if asked.images else None
             found.append(bodies.One(seed=asked.seed + i, cells=cells, image=image))
         return bodies.Samples(samples=found)
 

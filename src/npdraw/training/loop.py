@@ -254,7 +254,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
                 text = flush() or text
                 save(step)
             progress.step(text)
-            if asked() and step < total:
+            if asked():
                 goes_on = "; the same command goes on" if run.writes else ""
                 raise KeyboardInterrupt(f"stopped at step {step:,} of stage {stage.name}{goes_on}")
     average.swap()

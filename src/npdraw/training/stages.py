@@ -289,11 +289,17 @@ def settle(config: Config, data: ImageSet) -> Config:
             f"{many(len(chosen.validation), 'validation image')} are too few to score samples against; use more "
             f"images, at least {FEWEST} of them for validation, or --model-stage.score-every 0"
         )
-    learned = config.model_stage.guide_epochs or (config.init and store.model_config(config.init).decoder.guide)
-    if config.decoder.guide and not learned:
+    stage, guided = config.model_stage, bool(config.init) and store.model_config(config.init).decoder.guide > 0
+    if config.decoder.guide and not (stage.guide_epochs or guided):
         raise InputError(
             "the guide would learn nothing; give --model-stage.guide-epochs, fewer than the flow has, or "
             "--decoder.guide 0 --decoder.guidance 0"
+        )
+    later = config.init and not guided  # the flow that is given a guide has learned before
+    if stage.guide_epochs >= stage.epochs > 0 and not later:
+        raise InputError(
+            f"a guide learns for a shorter time than its flow, which has {many(stage.epochs, 'epoch')}; give "
+            "--model-stage.guide-epochs fewer"
         )
     digest = chosen.train.digest()
     return replace(config, data=replace(config.data, inverted=data.inverted, digest=digest), init_digest=start)

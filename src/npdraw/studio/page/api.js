@@ -106,7 +106,7 @@ export const api = {
    *  @returns {Promise<{what: number[], whether: number}>} */
   next: (cells, cell, signal) => json("/api/next", { cells, cell }, signal),
   /** @param {object} wish @param {AbortSignal} signal
-   *  @returns {Promise<{samples: {seed: number, cells: number[], image: string}[]}>} */
+   *  @returns {Promise<{samples: import("./gallery.js").Sample[]}>} */
   sample: (wish, signal) => json("/api/sample", wish, signal),
   /** @param {object} wish @param {AbortSignal} signal
    *  @returns {Promise<{endings: {cells: number[], image: string}[]}>} */

@@ -30,7 +30,7 @@ function studio(model, bank) {
   const { rows, columns } = model.grid;
   const history = new History(blank(rows * columns));
   const board = new Board(element("board"), bank);
-  const picture = new Picture(element("picture"), model, complain);
+  const picture = new Picture(element("picture"), element("nothing"), model, complain);
   const pen = new Pen(bank, history, complain);
   const strip = new Strip(element("strip"), history, bank);
   const player = new Player({
@@ -52,7 +52,7 @@ function studio(model, bank) {
     freedom: show,
     settled: () => gallery.fill(false),
   });
-  const gallery = new Gallery(element("gallery"), model, {
+  const gallery = new Gallery(element("gallery"), bank, {
     told: () => flow.thumbnails,
     open(cells, seed) {
       history.push(fresh(cells, { seed }));
@@ -251,7 +251,7 @@ function studio(model, bank) {
     settle();
     element("undo").disabled = history.index === 0;
     element("redo").disabled = history.index === history.drawings.length - 1;
-    element("clear").disabled = isBlank(present);
+    element("clear").disabled = element("noise").disabled = isBlank(present);
     element("hint").hidden = !isBlank(present) || pen.down;
   });
   player.addEventListener("step", () => {

@@ -77,6 +77,7 @@ export class Board {
     context.imageSmoothingEnabled = false;
     context.fillStyle = bank.empty;
     context.fillRect(0, 0, canvas.width, canvas.height);
+    if (bank.model.channels > 1) this.#hatch(ratio);
     this.#lay(view.cells, 1);
     if (view.ink) {
       context.globalCompositeOperation = bank.model.inverted ? "darken" : "lighten";
@@ -98,6 +99,20 @@ export class Board {
   #lay(cells, alpha) {
     this.context.globalAlpha = alpha;
     this.context.drawImage(this.bank.render(cells, this.#layer), 0, 0, this.canvas.width, this.canvas.height);
+  }
+
+  /** Cells that nobody drew, where black is a colour like others. @param {number} ratio */
+  #hatch(ratio) {
+    const { context } = this;
+    const { width, height } = this.canvas;
+    context.lineWidth = ratio;
+    context.strokeStyle = "rgba(128, 128, 128, 0.55)";
+    context.beginPath();
+    for (let x = -height; x < width; x += 8 * ratio) {
+      context.moveTo(x, height);
+      context.lineTo(x + height, 0);
+    }
+    context.stroke();
   }
 
   /** @param {number} ratio */

@@ -47,7 +47,7 @@ export const ended = ({ touched, noise }, cells) => ({ cells, touched, ink: null
 export const move = (drawing, from, to) =>
   put(drawing, new Map([[to, drawing.cells[from]], [from, NONE]]));
 
-/** @param {Drawing} drawing */
+/** @param {{cells: number[]}} drawing */
 export const isBlank = (drawing) => drawing.cells.every((part) => part === NONE);
 
 /** @param {Drawing} a @param {Drawing} b */

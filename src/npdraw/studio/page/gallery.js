@@ -1,9 +1,12 @@
-/** New drawings by seed: the form with seed, temperature and top-p, and the samples from that seed on. */
+/** New drawings by seed: the form with seed, temperature and top-p, and the samples from that seed on. A flow's are
+ * shown as drawings first; their pictures follow one by one, behind all that the person asks for. */
 
 import { Latest, api } from "./api.js";
 
 const COUNT = 24;
 const SEEDS = 10000; // a die's seeds are short enough to remember
+
+/** @typedef {{seed: number, cells: number[], image: string | null}} Sample image: null where none was asked for */
 
 /** @param {string} id */
 const field = (id) => /** @type {HTMLInputElement} */ (document.getElementById(id));
@@ -14,11 +17,13 @@ export class Gallery {
   #topP = field("top-p");
 
   /**
-   * @param {HTMLElement} list @param {import("./api.js").Model} model
+   * @param {HTMLElement} list @param {import("./bank.js").Bank} bank
    * @param {{told: () => object, open: (cells: number[], seed: number) => void, failed: (error: Error) => void}} on
    */
-  constructor(list, model, on) {
+  constructor(list, bank, on) {
+    const { model } = bank;
     this.list = list;
+    this.bank = bank;
     this.on = on;
     this.count = Math.min(COUNT, model.limits.samples);
     this.latest = new Latest(0, (error) => {
@@ -56,10 +61,17 @@ export class Gallery {
     this.latest.run(async (signal) => {
       const [seed, top_p] = [this.#seed.valueAsNumber, this.#topP.valueAsNumber];
       const wish = { seed, count: this.count, temperature: this.temperature, top_p };
-      const { samples } = await api.sample({ ...wish, ...this.on.told() }, signal);
+      const told = this.on.told();
+      const { samples } = await api.sample({ ...wish, ...told, images: !this.bank.model.flow }, signal);
       this.list.ariaBusy = "false";
       this.list.replaceChildren(...samples.map((sample) => this.#entry(sample)));
       if (open) this.on.open(samples[0].cells, samples[0].seed);
+      const pictures = this.list.querySelectorAll("img");
+      for (const [i, { cells, seed, image }] of samples.entries()) {
+        if (image) continue;
+        const wish = { cells, seed, ...told, patient: true };
+        pictures[i].src = URL.createObjectURL(await api.decode(wish, signal));
+      }
     });
   }
 
@@ -68,10 +80,11 @@ export class Gallery {
     field("top-p-out").value = this.#topP.valueAsNumber.toFixed(2);
   }
 
-  /** @param {{seed: number, cells: number[], image: string}} sample */
+  /** @param {Sample} sample */
   #entry({ seed, cells, image }) {
     const [entry, button, picture] = [document.createElement("li"), document.createElement("button"), new Image()];
-    picture.src = `data:image/png;base64,${image}`;
+    picture.src = image ? `data:image/png;base64,${image}` : this.bank.thumbnail(cells).toDataURL();
+    picture.addEventListener("load", () => URL.revokeObjectURL(picture.src));
     picture.alt = `Sample of seed ${seed}`;
     button.className = "thumb";
     button.title = `Open the sample of seed ${seed}`;

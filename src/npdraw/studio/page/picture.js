@@ -1,17 +1,21 @@
 /** The picture that the model makes of the canvas. */
 
 import { Latest, api } from "./api.js";
+import { isBlank } from "./drawing.js";
 
 const PATIENCE = 120; // milliseconds for an older picture, once a newer one is wanted
 
-/** Its canvas says "painted" after every picture. */
+/** Its canvas says "painted" after every picture. In place of it stand words while nothing is drawn on a flow's canvas:
+ * a flow makes a whole picture of no drawing too, which nobody drew. */
 export class Picture {
   /**
-   * @param {HTMLCanvasElement} canvas @param {import("./api.js").Model} model
+   * @param {HTMLCanvasElement} canvas @param {HTMLElement} nothing the words @param {import("./api.js").Model} model
    * @param {(error: Error) => void} failed
    */
-  constructor(canvas, model, failed) {
+  constructor(canvas, nothing, model, failed) {
     this.canvas = canvas;
+    this.nothing = nothing;
+    this.flow = model.flow;
     canvas.width = model.width;
     canvas.height = model.height;
     const stale = (/** @type {Error} */ error) => {
@@ -25,9 +29,14 @@ export class Picture {
   }
 
   /** Of a flow a preview first, and then the full picture; a newer wish cancels both.
-   * @param {object} wish what to decode */
+   * @param {{cells: number[]}} wish what to decode */
   show(wish) {
     this.full.cancel();
+    if (this.flow && isBlank(wish)) {
+      this.latest.cancel();
+      this.#reveal(false);
+      return;
+    }
     this.latest.run(async (signal) => {
       await this.#paint({ ...wish, ...this.preview }, signal);
       if (this.preview && !this.latest.waits) this.full.run((signal) => this.#paint(wish, signal));
@@ -40,6 +49,13 @@ export class Picture {
     signal.throwIfAborted();
     this.canvas.getContext("2d")?.drawImage(bitmap, 0, 0);
     this.canvas.classList.remove("stale");
+    this.#reveal(true);
     this.canvas.dispatchEvent(new Event("painted"));
+  }
+
+  /** @param {boolean} any whether there is a picture to see */
+  #reveal(any) {
+    this.canvas.hidden = !any;
+    this.nothing.hidden = any;
   }
 }
