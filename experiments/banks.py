@@ -110,8 +110,8 @@ def plot() -> None:
                 panel.text(1.15 * known[-1]["M"], known[-1][key], f"K = {size}", va="center", fontsize="small")
         column[0].set(title=name, xscale="log", xlim=(40, 5_000))
         column[1].set(yscale="log")
-        column[2].set(yscale="log", xlabel="M: parts")
-        column[2].set_xticks(PARTS, [f"{x:,}" for x in PARTS])
+        column[2].set(ylim=(0, None), xlabel="M: parts")
+        column[2].set_xticks(PARTS, [f"{x:,}" for x in PARTS], fontsize="small")
         column[2].xaxis.set_tick_params(which="minor", bottom=False)
         for panel in column:
             panel.grid(alpha=0.3)

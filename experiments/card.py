@@ -83,7 +83,7 @@ test draws again from the weights.
 {_lines([*_diagnosis(read_scores(found)), facts.failures if own else facts.failures_plus])}
 ## How it was made
 
-{_lines(_made(found))}"""
+{_lines(_made(found, model.config))}"""
 
 
 def _lines(sentences: Sequence[str]) -> str:
@@ -128,9 +128,12 @@ def _diagnosis(scores: Mapping[str, Score]) -> list[str]:
     return lines
 
 
-def _made(found: Mapping[str, Any]) -> list[str]:
-    made = found["made"]
-    work = " and ".join(_stage(stage, epochs, made) for stage, epochs in made["epochs"].items())
+def _made(found: Mapping[str, Any], config: Config) -> list[str]:
+    made, last = found["made"], {"prior": config.prior_stage.epochs, "model": config.model_stage.epochs}
+    work = " and ".join(
+        _stage(stage, epochs, max(0, epochs - last.get(stage, epochs)), made)
+        for stage, epochs in made["epochs"].items()
+    )
     if made["seconds"] is not None:
         work += f"; {made['images_seen']:,} images seen in {made['seconds']:,.0f} s of training steps"
     lines = [work + "."]
@@ -147,10 +150,11 @@ def _made(found: Mapping[str, Any]) -> list[str]:
     return lines
 
 
-def _stage(stage: str, epochs: int, made: Mapping[str, Any]) -> str:
-    """How long a stage was, and which epoch was kept by what."""
+def _stage(stage: str, epochs: int, before: int, made: Mapping[str, Any]) -> str:
+    """How long a stage was, and which epoch was kept by what; `before` epochs are of earlier spells."""
     kept = dict(made.get("trained", {}).get(stage, {}))
-    epoch = kept.pop("epoch", None) or made.get(f"{stage}_epoch")  # 0: of an earlier spell
+    last = kept.pop("epoch", None)  # 0: none of this spell
+    epoch = before + last if last else made.get(f"{stage}_epoch")
     if not kept:
         return f"{many(epochs, 'epoch')} of the {stage}"
     (key, value), *_ = kept.items()

@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 
+import card
 import table1
 from evaluation.extractors import Projection
 from marked import get, put
@@ -73,6 +74,14 @@ def test_a_flow_has_no_likelihood_in_the_table() -> None:
     del flow["scores"]["nll_weighted"]
     found = cells(table1.table({"mnist": {"3": flow}}), "MNIST")
     assert found[1:] == ["4.000 ± 0.25", "2.48", PEERS["MNIST"], "1.500", "none: a flow", "3", "20 + 53"]
+
+
+def test_a_card_counts_epochs_over_all_spells() -> None:
+    made = {"trained": {"prior": {"epoch": 0, "validation": 203.2}, "model": {"epoch": 90, "validation_fid": 15.9}}}
+    assert "150 epochs of the model (epoch 150 kept, with a validation FID of 15.90)" in card._stage(
+        "model", 150, 60, made
+    )
+    assert "(epoch 48 kept" in card._stage("prior", 50, 50, made | {"prior_epoch": 48})
 
 
 def test_what_must_be_said_of_a_row_is_said() -> None:
