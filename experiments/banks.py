@@ -105,7 +105,8 @@ def plot() -> None:
         for size in SIZES:
             own = [row for row in rows if (row["set"], row["K"]) == (name, size)]
             for panel, key in zip(column, ("psnr", "parse_microseconds", "fid")):
-                known = [r for r in own if key in r]
+                if not (known := [r for r in own if key in r]):
+                    continue
                 panel.plot([r["M"] for r in known], [r[key] for r in known], "o-")
                 panel.text(1.15 * known[-1]["M"], known[-1][key], f"K = {size}", va="center", fontsize="small")
         column[0].set(title=name, xscale="log", xlim=(40, 5_000))

@@ -2,11 +2,12 @@
 
     python experiments/floors.py --inception FILE mnist=mnist.npz:ink cifar10=cifar10.npz --out experiments/floors.json
 
-A set is NAME=FILE, or NAME=NAME for a public one; `:ink` binarises both sides once. Rows of other sets that OUT holds
-stay. Which 10,000 are taken moves the figure, so as many disjoint choices of them are scored as a set has (no more than
-`--choices`); the first is the one that `npdraw evaluate` takes. Beside them the first 10,000 of numpy's permutation by
-seed 0: of seven choices tried, the one that comes nearest to floors measured by others (docs/scores.md). Of a set with
-50,000 training images all of them are scored against the test images too: of CIFAR-10 the published network has 3.15.
+A set is NAME=FILE, or NAME=NAME for a public one; `:ink` binarises both sides once. Rows of other sets that OUT has by
+the same network stay. Which 10,000 are taken moves the figure, so as many disjoint choices of them are scored as a set
+has (no more than `--choices`); the first is the one that `npdraw evaluate` takes. Beside them the first 10,000 of
+numpy's permutation by seed 0: of seven choices tried, the one that comes nearest to floors measured by others
+(docs/scores.md). Of a set with 50,000 training images all of them are scored against the test images too: of CIFAR-10
+the published network has 3.15.
 """
 
 import argparse
@@ -57,6 +58,7 @@ def main() -> None:
         return describe(net, pictures, device, Progress(), "images through the network")
 
     before = json.loads(options.out.read_text(encoding="utf-8")) if options.out and options.out.is_file() else {}
+    before = before if before.get("digest") == net.digest else {}
     results: dict[str, Any] = before | {"network": net.name, "digest": net.digest, **facts(device)}
     for word in options.sets:
         name, _, rest = word.partition("=")

@@ -2,10 +2,10 @@
 
     python experiments/levels.py FOLDER [--data SOURCE] [--inception FILE] [--evaluations]
 
-FOLDER is a run of table1.py, or a saved model. Guidances are tried at the freedom of 0.5, then freedoms at the best of
-them, and at last the choice without a guide. Chosen is the least freedom whose FID is within 1.5 % of the best: a
-picture should keep to its drawing where that costs nothing. The choice goes into the model's config.json. With
---evaluations it stays as it is, and is scored with fewer and more evaluations. All rows go into levels.json.
+FOLDER is a run of table1.py, or a saved model. Guidances, none among them, are tried at the freedom of 0.5, then
+freedoms at the best of them. Chosen is the least freedom whose FID is within 1.5 % of the best: a picture should keep
+to its drawing where that costs nothing. The choice goes into the model's config.json. With --evaluations it stays as it
+is, and is scored with fewer and more evaluations. All rows go into levels.json, and none is taken twice.
 """
 
 import argparse
@@ -25,16 +25,16 @@ from npdraw.training.scoring import SampleScore
 from table1 import preset_of, weights_of
 
 ROWS = Path(__file__).with_suffix(".json")
-GUIDANCES, FREEDOMS, EVALUATIONS = (0.7, 1.0, 1.4), (0.0, 0.25, 0.5, 0.75, 1.0), (5, 9, 13, 35)
+GUIDANCES, FREEDOMS, EVALUATIONS = (0.0, 0.7, 1.0, 1.4), (0.0, 0.25, 0.5, 0.75, 1.0), (5, 9, 13, 35)
 AT = 0.5  # the freedom that guidances are tried at
 NEAR = 1.015  # times the best FID
 
 
 class Levels:
-    """The FID of one model by its decoder's settings, each taken once."""
+    """The FID of one model by its decoder's settings, each taken once; `rows` are known from before."""
 
-    def __init__(self, model: NPDraw, score: SampleScore):
-        self.model, self.score, self.rows = model, score, list[dict[str, Any]]()
+    def __init__(self, model: NPDraw, score: SampleScore, rows: list[dict[str, Any]]):
+        self.model, self.score, self.rows = model, score, rows
 
     def __call__(self, **told: Any) -> float:
         config = self.model.config
@@ -56,7 +56,6 @@ class Levels:
         guidance = min(GUIDANCES if decoder.guide else (0.0,), key=lambda x: self(freedom=AT, guidance=x))
         found = {x: self(freedom=x, guidance=guidance) for x in FREEDOMS}
         freedom = min(x for x in FREEDOMS if found[x] <= NEAR * min(found.values()))
-        self(freedom=freedom, guidance=0.0)
         return replace(decoder, freedom=freedom, guidance=guidance)
 
 
@@ -72,7 +71,14 @@ def main(words: list[str] | None = None) -> None:
     c, digest = model.config, store.weights_hash(weights)
     validation = choose(load(given.data or c.data.source), c.split, c.data.validation).validation
     network = load_inception(given.inception, device=device, progress=Progress())
-    levels = Levels(model, SampleScore(network, validation, validation.index, c, model.device))
+    known = json.loads(store.read_text(ROWS)) if ROWS.is_file() else {}
+    about = {"weights": digest, **facts(device)}
+    before = known.get(preset_of(c), {})
+    levels = Levels(
+        model,
+        SampleScore(network, validation, validation.index, c, model.device),
+        before["rows"] if before.items() >= about.items() else [],
+    )
     if given.evaluations:
         for count in EVALUATIONS:
             levels(evaluations=count)
@@ -81,15 +87,7 @@ def main(words: list[str] | None = None) -> None:
         chosen = levels.best()
         settings["config"]["decoder"] |= {"freedom": chosen.freedom, "guidance": chosen.guidance}
         store.write_text(weights / store.SETTINGS, json.dumps(settings, indent=2) + "\n")
-    known = json.loads(store.read_text(ROWS)) if ROWS.is_file() else {}
-    own = known.get(preset_of(c), {})
-    before = own["rows"] if own.get("weights") == digest else []
-    known[preset_of(c)] = {
-        "weights": digest,
-        "samples": levels.score.count,
-        **facts(device),
-        "rows": [*before, *levels.rows],
-    }
+    known[preset_of(c)] = {**about, "samples": levels.score.count, "rows": levels.rows}
     store.write_text(ROWS, json.dumps(known, indent=1) + "\n")
 
 

@@ -155,14 +155,9 @@ def _set(config: Config) -> str:
 
 
 def preset_of(config: Config) -> str:
-    """The preset whose nets a model has, if without their guide."""
+    """The preset whose nets a model has."""
     named = {name: store.read_config(path) for name, path in store.presets().items()}
-    nets = fixed(config)
-    own = [
-        name
-        for name, c in named.items()
-        if c.data.source == _set(config) and nets in (fixed(c), fixed(c) | {"decoder.guide": 0})
-    ]
+    own = [name for name, c in named.items() if c.data.source == _set(config) and fixed(config) == fixed(c)]
     if not own:
         raise InputError(f"the model has other nets than the presets of {_set(config)}; a row is of a preset")
     return own[0]

@@ -22,6 +22,7 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.inputs import parse_seeds
 from npdraw.verbs import VERBS
+from npdraw.words import meant
 
 SIDE, COUNT = 12, 60
 TINY = [
@@ -98,6 +99,12 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
     assert main(["--version"]) == 0
     assert capsys.readouterr().out.split() == ["npdraw", npdraw.__version__]
+
+
+def test_a_path_is_no_slip_of_a_name() -> None:
+    names = ["mnist", "digits"]
+    assert meant("mnits", names) == "; did you mean mnist?"
+    assert not any(meant(word, names) for word in ("runs/digits", "mnist.npz", "./mnist", "mnist\\", "quite another"))
 
 
 def test_help_of_train_shows_the_values_of_its_preset(capsys: pytest.CaptureFixture[str]) -> None:
@@ -434,6 +441,7 @@ def write_wrong_things(folder: Path) -> None:
 WRONG = {
     "no verb of that name": ("samle", "sample"),
     "nearly a preset": ("train mnit --out {out}", "; did you mean mnist?"),
+    "a model in capitals": ("sample MNIST --out {out}", "; did you mean mnist?"),
     "nearly a model": ("sample celba-plus --out {out}", "; did you mean celeba-plus?"),
     "nearly a model to start from": ("train mnist --init omnglot --out {out}", "; did you mean omniglot?"),
     "nearly a model to score": ("evaluate cifar10-pls --out {out}", "; did you mean cifar10-plus?"),

@@ -124,13 +124,14 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
     """At the true sizes, with small batches and without pictures; saved, loaded to the bit, and sampled from."""
     config, (channels, side, canvas, steps) = preset(name), SIZES[name]
     flow = config.decoder.likelihood == "flow"  # whose matrices start at 0, so that the innermost move after some steps
+    guided = config.decoder.guide > 0
     few = replace(
         config,
         decoder=replace(config.decoder, evaluations=3),
         bank=replace(config.bank, patches=max(300, 2 * config.bank.parts)),
         prior_stage=replace(config.prior_stage, batch=2, epochs=1),
         model_stage=replace(
-            config.model_stage, batch=2, epochs=1 + 5 * flow, guide_epochs=5 * flow, score_every=0
+            config.model_stage, batch=2, epochs=1 + 5 * flow, guide_epochs=5 * guided, score_every=0
         ),  # of one validation image none
     )
     monkeypatch.setattr("npdraw.prior.fixed_batch", lambda device: 2)
@@ -140,7 +141,7 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
     images = tiny.strokes(5, side, channels)
     model = stages.train(few, ImageSet(name, images), tmp_path / "run", quiet=True)
 
-    for stage, epochs in (("prior", 1), ("guide", 5 * flow), ("model", 1 + 5 * flow)):
+    for stage, epochs in (("prior", 1), ("guide", 5 * guided), ("model", 1 + 5 * flow)):
         ends = [r["step"] for r in tiny.rows(tmp_path / "run", stage) if "total" in r]
         assert ends == [2 * i for i in range(1, epochs + 1)]
     torch.manual_seed(few.seed)

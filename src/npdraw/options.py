@@ -72,6 +72,8 @@ class Decoding:
         given = self.of(model)
         if model.likely:
             return given
+        if not model.config.model_stage.noise:  # no picture by this flow has any
+            told = {name: value for name, value in told.items() if name != "freedom"}
         if told.get("freedom", 0) > editing.KEEPING and "freedom" not in given:
             say(
                 f"the picture was made with freedom {told['freedom']:g}, which is kept; with --freedom "

@@ -10,5 +10,7 @@ def many(count: int, noun: str) -> str:
 
 
 def meant(word: str, names: Iterable[str]) -> str:
-    """The end of a sentence about a name that is not there: the one that it is likely a slip of, where there is one."""
-    return "".join(f"; did you mean {name}?" for name in difflib.get_close_matches(word, list(names), n=1))
+    """The end of a sentence about a name that is not there: the one that it is likely a slip of, where there is one. A
+    path or a file is no name."""
+    close = [] if set(word) & set("/\\.") else difflib.get_close_matches(word.lower(), list(names), n=1)
+    return "".join(f"; did you mean {name}?" for name in close)

@@ -244,6 +244,13 @@ def test_an_edit_begins_from_exactly_the_sample(
     assert np.array_equal(pixels(tmp_path / "same/image.png"), want)
 
 
+def test_a_picture_cannot_ask_for_a_freedom_that_was_not_learned(tmp_path: Path) -> None:
+    strict = store.load_model("strict")
+    said = inputs.signed("strict")(strict.sample(1).drawing, seed=0, freedom=0.7, evaluations=3)
+    show.save_picture(Image.new("L", (SIDE, SIDE)), tmp_path / "a.png", said)
+    run(f"edit strict {tmp_path / 'a.png'} b.png --region 0,0,12,4", tmp_path / "out")
+
+
 def test_drawings_of_edits_and_completions_say_their_noise(model: NPDraw, tmp_path: Path) -> None:
     """As those of samples do; without a flow there is none to tell."""
     own = tmp_path / "own.png"

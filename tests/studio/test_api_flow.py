@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from npdraw import show
 from npdraw.model import NPDraw
 from studio_client import CELLS, ask, drawing_of, good, levels, pixels_of, post, small, studio
 
@@ -91,6 +92,8 @@ def test_files_keep_the_seed(model: NPDraw) -> None:
         good(ask(studio(model), "POST", "/api/read", content=x))["drawing"] for x in (png, export(format="png").content)
     ]
     assert [(x["seed"], x["freedom"]) for x in said] == [(8, 1.0), (None, 0.25)]  # asked for, and the model's own
+    told = show.inscription(export(format="png", seed=8, freedom=1, evaluations=2).content)
+    assert told is not None and told.told == {"freedom": 1.0, "evaluations": 2}
     assert good(export(format="json", freedom=0.5))["freedom"] == 0.5
     film = export(format="gif", seed=8).content
     assert film == export(format="gif", seed=8).content

@@ -5,13 +5,16 @@ import json
 import threading
 import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import httpx
 import pytest
 import torch
 
+from npdraw.model import NPDraw
 from npdraw.studio import app as studio_app
+from npdraw.studio import service
 from npdraw.studio.guard import AT_ONCE, Guard
 from npdraw.studio.service import Service
 from studio_client import HOST, small, studio, visit
@@ -149,6 +152,56 @@ def test_a_thumbnail_stops_for_all_other_work_and_then_goes_on() -> None:
         assert [page.status for page in (thumbnail, *others)] == [200] * 3
         assert sorted(lanes[4:-3]) == ["studio-full"] * 8 + ["studio-pictures"] * 4  # before the thumbnail's last three
         assert lanes[-3:] == ["studio-behind"] * 3
+
+    visit(guard, run)
+
+
+@pytest.mark.parametrize("flow", [False, True])
+def test_a_thumbnail_begins_when_nobody_else_has_work(held: Held, flow: bool) -> None:
+    guard = studio(small(flow=flow))
+
+    async def run(client: httpx.AsyncClient) -> None:
+        Page(guard, "/api/sample", {"seed": 0})
+        await held.wait_begun(1)
+        thumbnail = Page(guard, "/api/decode", {"cells": CELLS, "patient": True})
+        await asyncio.sleep(0.2)
+        assert thumbnail.status is None
+        held.go.set()
+        await thumbnail.answer
+        assert thumbnail.status == 200
+
+    visit(guard, run)
+
+
+def test_on_a_gpu_a_thumbnail_under_way_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """There one thread at a time makes pictures: who waits inside for others that wait outside would wait for ever."""
+    model, lock, begun = small(flow=True), threading.Lock(), [0]
+    guard, forward = studio(model), NPDraw._flow
+
+    def flow(*given: Any) -> Any:
+        with lock:
+            return forward(*given)
+
+    def evaluation(*_: Any) -> None:
+        begun[0] += 1
+        time.sleep(0.05)
+
+    def step(module: Any, given: Any) -> None:
+        service._step(module, (SimpleNamespace(is_cuda=True),))
+
+    monkeypatch.setattr(NPDraw, "_flow", flow)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    model.decoder._forward_pre_hooks.clear()  # the studio's own, which sees a CPU
+    model.decoder.register_forward_pre_hook(evaluation)
+    model.decoder.register_forward_pre_hook(step)
+
+    async def run(client: httpx.AsyncClient) -> None:
+        thumbnail = Page(guard, "/api/decode", {"cells": CELLS, "evaluations": 5, "patient": True})
+        await until(lambda: begun[0] >= 2)
+        picture = Page(guard, "/api/decode", {"cells": CELLS, "evaluations": 5})
+        async with asyncio.timeout(10):
+            await asyncio.gather(thumbnail.answer, picture.answer)
+        assert (thumbnail.status, picture.status) == (200, 200)
 
     visit(guard, run)
 
@@ -337,7 +390,7 @@ def test_a_lane_computes_in_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found == [1]
 
 
-def test_answers_under_way_in_both_lanes_are_those_of_their_own_request() -> None:
+def test_answers_under_way_in_several_lanes_are_those_of_their_own_request() -> None:
     """The same answers alone and all together: nothing of a visitor is kept, and threads share no state."""
     guard, other = studio(), [0, 1, 2, 3, 4, 5, -1, -1, -1]
     asked: list[tuple[str, dict[str, Any]]] = [

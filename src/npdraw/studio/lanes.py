@@ -2,9 +2,10 @@
 
 The studio has several, so that a long job never stands before a click, nor a picture before a stroke of the pen, and
 one behind them all for what nobody asked for. A full queue says so at once. A job whose page is gone leaves the queue;
-one under way stops where it next calls `still_wanted`, and there one that is behind others waits while they have work.
+one under way stops where it next calls `still_wanted`. A job behind other lanes begins when they have no work, and
+waits while they have where it calls `others_first`.
 
-Each lane computes in one thread: with two lanes on two cores torch's own threads would only fight for them.
+Each lane computes in one thread: with several lanes on two cores torch's own threads would only fight for them.
 """
 
 import asyncio
@@ -31,14 +32,19 @@ class Gone(Exception):
 
 
 def still_wanted() -> None:
-    """Let the work of the lanes before this one go first, and raise `Gone` where nobody waits for this job any more."""
+    """Raise `Gone` where nobody waits for this thread's job any more."""
     job = getattr(_now, "job", None)
-    if job is None:
-        return
-    while any(lane.busy for lane in _now.behind) and not job.gone.wait(LOOK):
-        pass
-    if job.gone.is_set():
+    if job is not None and job.gone.is_set():
         raise Gone
+
+
+def others_first() -> None:
+    """The same, but let the work of the lanes before this one go first: only where this thread holds no lock that they
+    could need."""
+    job = getattr(_now, "job", None)
+    while job is not None and any(lane.busy for lane in _now.behind) and not job.gone.wait(LOOK):
+        pass
+    still_wanted()
 
 
 class _Job(Generic[T]):
@@ -50,6 +56,7 @@ class _Job(Generic[T]):
     def run(self) -> None:
         _now.job = self
         try:
+            others_first()
             result = self.work()
         except BaseException as error:
             self._tell(self.future.set_exception, error)

@@ -29,7 +29,7 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
 from npdraw.studio import bodies
-from npdraw.studio.lanes import still_wanted
+from npdraw.studio.lanes import others_first, still_wanted
 
 LONGEST_SIDE = 1024  # pixels of a film: its frames are in memory together
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
@@ -195,7 +195,9 @@ class Service:
             origin = {"model": self.name, "weights": self.weights, "bank": self.model.bank.digest}
             return (drawing.to_json(**origin, seed=asked.seed, freedom=freedom) + "\n").encode()
         if asked.format == "png":
-            inscribed = show.inscribed(drawing, self.name, self.weights, asked.seed, freedom)
+            inscribed = show.inscribed(
+                drawing, self.name, self.weights, asked.seed, freedom, None if self.model.likely else asked.evaluations
+            )
             buffer = io.BytesIO()
             image = self.decode(asked.cells, asked, noise, asked.scale or 1)
             image.save(buffer, "PNG", optimize=True, pnginfo=inscribed)
@@ -245,8 +247,11 @@ class Service:
 
 
 def _step(_: nn.Module, given: tuple[Tensor]) -> None:
-    """Before a step of the prior or a flow. A CUDA graph must not be left half recorded; recording takes a moment."""
-    if not (given[0].is_cuda and torch.cuda.is_current_stream_capturing()):
+    """Before a step of the prior or a flow. On a GPU nobody waits here: `graphs.replay` lets one thread in at a time,
+    and those that go first may need it. A CUDA graph must not be left half recorded; recording takes a moment."""
+    if not given[0].is_cuda:
+        others_first()
+    elif not torch.cuda.is_current_stream_capturing():
         still_wanted()
 
 
