@@ -1,6 +1,6 @@
 """How models draw, step by step: the animation at README.md's top.
 
-    python experiments/figure_animation.py celeba-plus mnist-plus omniglot-plus
+    python experiments/figure_animation.py celeba-plus cifar10-plus mnist-plus
 
 Seeds 0 to 15 of each model that is named, at its own temperature, none left out, to docs/images/animation-NAME.gif;
 README.md shows them side by side.
