@@ -258,11 +258,19 @@ def test_a_prefix_goes_through_sample(steps: int) -> None:
     prior = square()
     kept = prior.sample(seed=21)
     got = complete(prior, kept, fixing(prior, *range(steps)), n=5, seed=30, particles=64)
-    drawn = prior.sample(64, seed=30, prefix=kept.first(steps))
+    drawn = prior.sample(64, seed=30 + (1 << 50), prefix=kept.first(steps))
     rows = list(dict.fromkeys(tuple(steps_of(drawn, b)) for b in range(64)))[:5]
     assert [tuple(steps_of(got.drawings, b)) for b in range(len(got.drawings))] == rows
     assert got.log_fixed == pytest.approx(float(prior.log_prob(kept.first(steps))) if steps else 0, abs=1e-4)
     assert got.effective == 64
+
+
+def test_a_sample_is_not_completed_by_itself_alone() -> None:
+    """With the seed that it was drawn by it would be the first completion, always."""
+    prior = square()
+    drawings = [prior.sample(seed=seed) for seed in range(40)]
+    got = [complete(prior, x, fixing(prior, 0), n=1, seed=seed).drawings for seed, x in enumerate(drawings)]
+    assert sum(a == b for a, b in zip(got, drawings)) < 30
 
 
 def test_fewer_where_fewer_differ() -> None:

@@ -152,7 +152,7 @@ def test_completions_need_no_particles(
         want = reference.log_prob_loop(begun, lambda before: plain_heads(prior, before, order[: len(before) + 1]))
         assert got.log_fixed == pytest.approx(want, abs=1e-4)
     first = kept.ordered(torch.tensor(order)).first(len(steps))
-    assert got.drawings[0] == prior.sample(1, 0, temperature, prefix=first, order=torch.tensor(order))
+    assert got.drawings[0] == prior.sample(1, 1 << 50, temperature, prefix=first, order=torch.tensor(order))
 
 
 # --- learning -------------------------------------------------------------------------------------

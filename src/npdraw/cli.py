@@ -24,12 +24,15 @@ from npdraw.verbs import VERBS, Early, Train, Verb
 
 T = TypeVar("T")
 HELP = ("-h", "--help", "help")
+SPINS = "3000"  # how often torch's threads look for one another before they sleep: by default so long that two programs
+# on two cores take six times as long each; with this twice, and one alone takes no longer (docs/performance.md)
 SHORT = tuple(f"--{field.name}" for field in dataclasses.fields(Reading))  # of `train`'s options --reading.NAME
 
 
 def main(argv: list[str] | None = None) -> int:
     """Run one command; the exit code is 0, 1 (it failed), 2 (wrong input) or 130 (interrupted)."""
     words = sys.argv[1:] if argv is None else argv
+    os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
         with _sentences():
             if not words or words[0] in HELP or (words[0] == "data" and words[1:2] and words[1] in HELP):

@@ -32,6 +32,7 @@ from npdraw.prior import Prior, Stepper, narrow
 
 GROUP = 1024  # particles that are under way, and resampled, together
 MOST = 65_536  # particles
+APART = 1 << 50  # in a seed: keeps completions apart from samples, one of which may be what is completed
 _STREAM = 10_001  # of the noise of the last resampling; the groups have those after it
 
 
@@ -84,7 +85,7 @@ def complete(
         kept = kept.ordered(order)
         begun, own = kept.first(first), order if prior.orders else None
         for count in (n, particles):  # a seed is one drawing in any company, so more are wanted only for repeats
-            drawings = _different(prior.sample(count, seed, temperature, prefix=begun, order=own), n)
+            drawings = _different(prior.sample(count, seed ^ APART, temperature, prefix=begun, order=own), n)
             if len(drawings) == n:
                 break
         choices = prior.choices(kept, order[None].to(kept.device))

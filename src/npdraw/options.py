@@ -46,7 +46,7 @@ class Decoding:
     """Of models with a flow: how often its net runs; more is better and slower. The model's own by default."""
     freedom: Maybe[float] = None
     """Of models with a flow: from 0, keep nearest to the drawing, to 1, improve on it. By default the model's own, to
-    edit and to complete 0.25 at most."""
+    edit, to complete and to reconstruct 0.25 at most."""
 
     def of(self, model: "NPDraw") -> dict[str, Any]:
         """What was given, as `NPDraw.decode` takes it; refused where this model has no use for it."""
@@ -65,8 +65,8 @@ class Decoding:
         return given
 
     def keeping(self, model: "NPDraw", told: dict[str, float]) -> dict[str, Any]:
-        """The same where somebody edits or completes: as the picture was `told` to be made, unless it is said
-        otherwise, and with little freedom where neither says."""
+        """The same where somebody edits, completes or reconstructs: as the picture was `told` to be made, unless it is
+        said otherwise, and with little freedom where neither says."""
         from npdraw import editing
 
         given = self.of(model)

@@ -281,7 +281,7 @@ class Reconstruct:
 
         device = inputs.prepare(self.device, self.out)
         model = store.load_model(self.model, device)
-        settings = self.decoding.of(model)
+        settings = self.decoding.keeping(model, {})
         if self.count < 1:
             raise InputError(f"--count must be at least 1, not {self.count}")
         pixels = inputs.read_for(model, self.images, None, self.data_dir)

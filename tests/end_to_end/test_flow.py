@@ -302,8 +302,8 @@ def test_reconstructions_have_the_noise_of_their_image(
     for count in (2, 4):
         run(f"reconstruct flow strokes.npz --count {count} --evaluations 3", tmp_path)
     assert [(seed, settings) for _, seed, settings in calls] == [
-        ([0, 21], {"evaluations": 3}),
-        ([0, 10, 21, 31], {"evaluations": 3}),
+        ([0, 21], {"freedom": 0.0, "evaluations": 3}),
+        ([0, 10, 21, 31], {"freedom": 0.0, "evaluations": 3}),
     ]
     assert "PSNR" in capsys.readouterr().out
     assert calls[0][0][1] == calls[1][0][2], "image 21 both times"
