@@ -168,8 +168,14 @@ def nearest(points: Tensor, parts: Tensor, chunk: int = 65_536) -> tuple[Tensor,
 
     One matrix product a chunk gives the order; the distance itself is taken from the difference, so it is exact.
     """
-    norms = (parts**2).sum(1) / 2
+    norms = squares(parts) / 2
     found = [(norms - x @ parts.T).argmin(1) for x in points.split(chunk)]
     index = torch.cat(found) if found else torch.zeros(0, dtype=torch.int64)
-    squares = [((x - parts[i]) ** 2).sum(1) for x, i in zip(points.split(chunk), index.split(chunk), strict=True)]
-    return index, torch.cat(squares) if squares else points.new_zeros(0)
+    exact = [squares(x - parts[i]) for x, i in zip(points.split(chunk), index.split(chunk), strict=True)]
+    return index, torch.cat(exact) if exact else points.new_zeros(0)
+
+
+def squares(points: Tensor) -> Tensor:
+    """Squared lengths of points (P,D): (P,). By products, since on a GPU kernels of powers and norms take 90 MB of host
+    memory, and these are there already."""
+    return (points * points).sum(1)

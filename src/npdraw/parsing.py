@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from npdraw.bank import nearest
+from npdraw.bank import nearest, squares
 from npdraw.canvas import Grid, Stack, to_unit
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -40,7 +40,7 @@ def parse(images: Stack, parts: Tensor, grid: Grid, threshold: float = THRESHOLD
         x = to_unit(images[first : first + chunk].to(parts.device))
         cells = grid.cut(grid.shrink(x)).flatten(0, 1)  # (B*L,D)
         index, squared = nearest(cells, bank)  # (B*L,)
-        cost = squared.sqrt() - cells.norm(dim=1)
+        cost = squared.sqrt() - squares(cells).sqrt()
         what[first : first + chunk] = index.reshape(-1, grid.cells)
         whether[first : first + chunk] = (cost <= threshold).reshape(-1, grid.cells)
     return Drawing(what, torch.arange(grid.cells, device=parts.device).expand(len(images), -1), whether)

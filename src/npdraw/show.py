@@ -48,8 +48,9 @@ def to_uint8(images: Tensor) -> Pixels:
             "images to show must be floats in [0, 1] of shape (batch, 1 or 3 channels, height, width); "
             f"got {images.dtype} of shape {tuple(images.shape)}"
         )
-    x = images.detach().float().nan_to_num(0.0, posinf=1.0, neginf=0.0).clamp(0, 1)
-    x = (x * 255 + 0.5).floor().to(torch.uint8).permute(0, 2, 3, 1).cpu()  # (B,H,W,C)
+    x = images.detach().float()
+    x = x.fmax(x.new_zeros(())).clamp_max(1)  # NaN becomes 0
+    x = (x * 255 + 0.5).to(torch.uint8).permute(0, 2, 3, 1).cpu()  # (B,H,W,C), what is behind the point is cut off
     pixels: Pixels = x.numpy()
     return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
 

@@ -205,8 +205,8 @@ def load_inception(
         case _:
             raise InputError(f"{file} should be a .safetensors file of folded weights or {PUBLIC.path}")
     _check(file, tensors, net.state_dict())
-    net.load_state_dict({name: tensor.float() for name, tensor in tensors.items()}, assign=True)
-    net = net.requires_grad_(False).eval().to(device)
+    net.load_state_dict({name: tensors.pop(name).float().to(device) for name in list(tensors)}, assign=True)
+    net = net.requires_grad_(False).eval()
     for kernel in (p for p in net.parameters() if p.ndim == 4 and p.device.type == "cpu"):
         kernel.data = kernel.contiguous(memory_format=torch.channels_last)  # as `forward` has the images there
     return net

@@ -168,7 +168,8 @@ class Evaluation:
     # --- metrics of samples ---
 
     def fid(self) -> Iterator[Score]:
-        samples, reference = self.seen_samples, self.seen_reference
+        # What is written to disk comes first: that takes memory, and so do the kernels of drawing and of distances.
+        reference, _, samples = self.seen_reference, self.seen_real, self.seen_samples
         for space in filled(self.inception, min(samples.count, reference.count)):
             moments = samples.moments[space], reference.moments[space]
             value, spread = frechet_with_spread(*moments, samples.kept[space])
