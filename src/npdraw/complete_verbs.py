@@ -148,7 +148,7 @@ def _read(
     if (own := inputs.drawn_in(model, name, source)) is None:
         return model.parse(image), image, 0, {}
     say(f"{source} carries its drawing, which is taken as it is")
-    return own.drawing, image, own.seed or 0, own.told
+    return editing.tidy(own.drawing, model.bank.parts, model.grid), image, own.seed or 0, own.told
 
 
 def _picture(

@@ -178,7 +178,7 @@ class Sample:
     """Take only the first so many steps of the prefix."""
     png: Flag = False
     """Write every image as images/seed-00000.png, a folder that `evaluate` and `train` can read; each carries its
-    drawing, with which `edit` and `complete` go on."""
+    drawing, with which `edit`, `complete` and `animate` go on."""
     npz: Flag = False
     """Write samples.npz: uint8 `images` (N, H, W) or (N, H, W, 3), and `seeds`."""
     json: Flag = False
@@ -303,14 +303,17 @@ class Reconstruct:
 class Animate:
     """Show how a drawing (JSON) or the drawing of an image comes about, step by step, as GIF and MP4.
 
-    A flow makes image number i, from 0, from the noise of seed i, as `sample` does; `sample --animate` has other seeds.
+    A PNG by `sample --png`, `edit` or the studio has its drawing in it, and the animation ends in that very picture. A
+    flow makes images again from the seeds and with the settings that stand in the PNG, or beside the drawings; where
+    none do, image number i, from 0, from the noise of seed i.
 
     Example: npdraw animate digits drawing.png --out film
     """
 
     model: Model
     what: Annotated[Positional[str], arg(metavar="DRAWING_OR_IMAGE")]
-    """Drawings as JSON, as `sample --json` writes them, or a picture or several, which the posterior draws."""
+    """Drawings as JSON, as `sample --json` writes them, a PNG that carries its drawing, or other pictures, which the
+    posterior draws."""
     out: Path
     """Name of the files without ending: OUT.gif and OUT.mp4."""
     decoding: HowDecoded = field(default_factory=Decoding)
@@ -323,25 +326,31 @@ class Animate:
 
         device = inputs.prepare(self.device, self.out.absolute().parent)
         model = store.load_model(self.model, device)
-        settings = self.decoding.of(model)
+        self.decoding.of(model)  # what does not go with this model is refused first
+        told: dict[str, Any] = {}
         if self.what.lower().endswith(".json"):
             drawing = store.load_drawing(self.what, model.bank).check(len(model.bank), model.grid.cells)
             if not len(drawing):
                 raise InputError(f"{self.what} holds no drawing")
-            if drawing.steps != model.grid.cells:
-                raise InputError(
-                    f"{self.what} holds drawings of {drawing.steps} steps, but {self.model} draws {model.grid.cells}: "
-                    "they are another model's"
-                )
             found = len(drawing)
+            seeds, told = inputs.drawn_with(self.what, found)
+        elif own := inputs.drawn_in(model, self.model, self.what):
+            say(f"{self.what} carries its drawing, which is taken as it is")
+            found, drawing, seeds, told = 1, own.drawing, [own.seed or 0], own.told
         else:
             pixels = inputs.read_for(model, self.what, None, None)
-            found = len(pixels)
+            found, seeds = len(pixels), list(range(len(pixels)))
             drawing = model.encode(inputs.as_seen(model, pixels[:IN_ANIMATION]))
+        if drawing.steps != model.grid.cells:
+            raise InputError(
+                f"{self.what} holds drawings of {drawing.steps} steps, but {self.model} draws {model.grid.cells}: "
+                "they are another model's"
+            )
         if found > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {found:,} drawings")
         drawing = drawing[:IN_ANIMATION]
-        say_written(*_animation(model, drawing, model.as_given(model.decode(drawing, **settings)), self.out))
+        images = model.decode(drawing, seeds[:IN_ANIMATION], **self.decoding.again(model, told))
+        say_written(*_animation(model, drawing, model.as_given(images), self.out))
 
 
 @dataclass
