@@ -121,9 +121,13 @@ def _inscribed(source: str) -> show.Inscription | None:
 
 def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
     """What a PNG says of the drawing that it shows (`signed`, and the studio's), where it was made with the weights of
-    this model, which goes by `name`."""
+    this model, which goes by `name`. A drawing of another model is of no use here, and the person is told so."""
     found = _inscribed(source)
-    if found is None or found.weights != store.weights_hash(name)[:16]:
+    if found is None:
+        return None
+    if found.weights != store.weights_hash(name)[:16]:
+        other = f"another model ({found.model!a})"  # by its weights; the name is by anyone
+        Progress().say(f"{source} was drawn by {other}: its drawing is not taken, the picture is drawn anew")
         return None
     try:
         drawing = found.drawing.check(len(model.bank), model.grid.cells)
