@@ -325,10 +325,13 @@ class Animate:
         from npdraw import inputs, store
 
         device = inputs.prepare(self.device, self.out.absolute().parent)
+        drawn = self.what.lower().endswith(".json")
+        if drawn and not Path(self.what).exists():
+            raise InputError(f"{self.what} does not exist; give drawings (.json), or images")
         model = store.load_model(self.model, device)
         self.decoding.of(model)  # what does not go with this model is refused first
         told: dict[str, Any] = {}
-        if self.what.lower().endswith(".json"):
+        if drawn:
             drawing = store.load_drawing(self.what, model.bank).check(len(model.bank), model.grid.cells)
             if not len(drawing):
                 raise InputError(f"{self.what} holds no drawing")
