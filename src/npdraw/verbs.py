@@ -207,7 +207,8 @@ class Sample:
         heat = model.config.temperature if self.temperature is None else self.temperature
         title = f"{many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
         settings, narrowed = self.decoding.shown(model), {"top-k": self.top_k, "top-p": self.top_p}
-        title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings}.items() if v is not None)
+        guided = {"guidance": model.config.decoder.guidance or None}
+        title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings, **guided}.items() if v is not None)
         if heat == 0 and len(seeds) > 1 and (prefix is None or len(prefix) == 1):
             noise = "" if model.likely else ", in pictures of different noise"
             title += f"\nat temperature 0 all seeds have the same drawing, of the likeliest choices{noise}"
@@ -379,7 +380,9 @@ class Info:
             say(parameters(model))
             if not model.likely:
                 flow = model.config.decoder
-                say(f"decoder: a flow, without a likelihood; {flow.evaluations} evaluations, freedom {flow.freedom:g}")
+                guided = f", guidance {flow.guidance:g}" if flow.guidance else ""
+                drawn = f"{flow.evaluations} evaluations, freedom {flow.freedom:g}{guided}"
+                say(f"decoder: a flow, without a likelihood; {drawn}")
             made = store.provenance(self.model)
             say(_yaml({"made by": made}) if made else "made by: not recorded")
             say(_yaml(to_dict(model.config)))

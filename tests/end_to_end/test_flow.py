@@ -438,6 +438,10 @@ def test_the_title_tells_guidance_where_there_is_any(
     found = evaluate([str(tmp_path / "guided"), "--metrics", "kid"], tmp_path / "out")
     assert "temperature 1, evaluations 5, freedom 0, guidance 0.5) against" in capsys.readouterr().out
     assert found["guidance"] == 0.5
+    run(f"sample {tmp_path / 'guided'} --seeds 0 --dry-run", tmp_path / "out")
+    assert "temperature 1, evaluations 5, freedom 0, guidance 0.5\n" in capsys.readouterr().out
+    assert main(["info", str(tmp_path / "guided")]) == 0
+    assert "5 evaluations, freedom 0, guidance 0.5\n" in capsys.readouterr().out
 
 
 def test_scores_are_taken_as_it_is_asked_for(tmp_path: Path) -> None:
