@@ -4,6 +4,7 @@ Its fields are the options, its docstring is the help, whose first line stands i
 imported inside `run`, so that help is quick. The verbs that need images alone are in image_verbs.py.
 """
 
+import re
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -383,9 +384,11 @@ class Info:
                 guided = f", guidance {flow.guidance:g}" if flow.guidance else ""
                 drawn = f"{flow.evaluations} evaluations, freedom {flow.freedom:g}{guided}"
                 say(f"decoder: a flow, without a likelihood; {drawn}")
-            made = store.provenance(self.model)
+            made, config = store.provenance(self.model), to_dict(model.config)
+            if scored := store.shipped_scores(self.model):
+                made, config["init"] = _whole(scored["made"], model.config), _ends(config["init"])
             say(_yaml({"made by": made}) if made else "made by: not recorded")
-            say(_yaml(to_dict(model.config)))
+            say(_yaml(config))
             return
         device = inputs.pick_device("auto")
         name = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
@@ -422,6 +425,25 @@ def _yaml(values: dict[str, Any]) -> str:
     import yaml
 
     return yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=118).rstrip()
+
+
+def _whole(made: dict[str, Any], config: Config) -> dict[str, Any]:
+    """What made a shipped model, by its scores.json: over all spells of training, where weights know of the last."""
+    last = {"prior": config.prior_stage.epochs, "model": config.model_stage.epochs}
+    stages = {}
+    for stage, epochs in made["epochs"].items():
+        kept = made.get("trained", {}).get(stage, {})  # epoch 0: of an earlier spell
+        if kept:
+            before = max(0, epochs - last.get(stage, epochs))
+            kept = {**kept, "epoch": before + kept["epoch"] if kept["epoch"] else made[f"{stage}_epoch"]}
+        stages[stage] = {"epochs": epochs, **kept}
+    rest = {name: value for name, value in made.items() if value and name not in ("epochs", "prior_epoch")}
+    return {**rest, "command": _ends(made.get("command", "not recorded")), "trained": stages}
+
+
+def _ends(text: str) -> str:
+    """Paths in a text by their last names: where they lay on the machine of a shipped model says nothing here."""
+    return re.sub(r"(?<!\S)/\S*/", ".../", text)
 
 
 def _animation(model: "NPDraw", drawing: "Drawing", images: "Tensor", stem: Path) -> list[Path]:
