@@ -545,6 +545,7 @@ WRONG = {
     "no images asked for": ("reconstruct {home}/run {home}/bars.npz --count 0 --out {out}", "--count"),
     "drawing with wrong indices": ("animate {home}/run wrong.json --out {out}", "what is 999"),
     "no drawing": ("animate {home}/run none.json --out {out}", "no drawing"),
+    "drawing that is not there": ("animate {home}/run gone.json --out {out}", "gone.json does not exist; give"),
     "folder to animate": ("animate {home}/run corrupt --out {out}", "corrupt"),
     "info of nothing": ("info nowhere", "nowhere"),
     "demo into a file": ("demo --out text.txt", "is a file"),

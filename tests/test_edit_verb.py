@@ -241,9 +241,11 @@ def test_a_png_that_carries_its_drawing_is_taken_as_that_drawing(
     drawing = Drawing(what, where, torch.ones(1, cells, dtype=torch.bool))
     weights = store.weights_hash("grey")[:16] if own else "0" * 16
     with Image.open("grey-a.png") as image:
-        image.save("grey-a.png", pnginfo=show.inscribed(drawing, "grey", weights, None))
+        image.save("grey-a.png", pnginfo=show.inscribed(drawing, "gr\x1bey", weights, None))
     assert edit("grey", "0,0,7,5", "out") == 0
-    assert ("A carries its drawing" in capsys.readouterr().out) == own
+    said = capsys.readouterr().out
+    other = "grey-a.png was drawn by another model ('gr\\x1bey'): its drawing is not taken, the picture is drawn anew\n"
+    assert ("A carries its drawing" in said, other in said) == (own, not own) and "grey-b.png was" not in said
     composed = cells_of(store.load_drawing("out/drawing.json"))
     places = editing.region(model.grid, (0, 0, 7, 5), model.decoder.size)
     kept = {p: w for p, w in cells_of(drawing).items() if p not in places}

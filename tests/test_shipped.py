@@ -1,17 +1,20 @@
 """Models that come with the package: they draw what they drew, and their pages say what was measured."""
 
 import json
+import re
 import tomllib
 from pathlib import Path
 
 import pytest
 import torch
+import yaml
 
 import figure_samples
 import table1
 from card import card, listing
 from marked import get
 from npdraw import NPDraw, store
+from npdraw.cli import main
 from sets import SETS
 
 SHIPPED = store.shipped_models()
@@ -62,6 +65,26 @@ def test_its_card_has_the_figures_of_its_scores(name: str) -> None:
         figures = [float(x.replace(",", "")) for x in (*value.split(" ± "), *[real] * bool(real))]
         wanted = [score[key] for key in ("value", "error", "real") if key in score]
         assert figures == pytest.approx(wanted, rel=0.05, abs=1e-9)  # an error has two digits
+
+
+@each
+def test_info_tells_all_of_its_training_and_no_path_of_another_machine(
+    name: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As its card does; a model that was trained in several spells knows of the last alone."""
+    assert main(["info", name]) == 0
+    shown = capsys.readouterr().out
+    assert not re.search(r"\s/\w", shown) and "root" not in shown
+    told = yaml.safe_load(shown[shown.index("made by:") :])["made by"]
+    found = json.loads((SHIPPED[name] / "scores.json").read_text(encoding="utf-8"))["made"]
+    page = (SHIPPED[name] / "README.md").read_text(encoding="utf-8")
+    assert {stage: one["epochs"] for stage, one in told["trained"].items()} == found["epochs"]
+    for stage, one in told["trained"].items():
+        kept = f" (epoch {one['epoch']} kept" if "epoch" in one else ""
+        assert f"{one['epochs']} epochs of the {stage}{kept}" in page
+    assert kept or name == "digits"  # it is older than that record
+    ends = [Path(word).name for word in found.get("command", "not recorded").split()]
+    assert [Path(word).name for word in told["command"].split()] == ends
 
 
 def test_the_list_and_the_pictures_are_of_all_of_them() -> None:

@@ -63,6 +63,7 @@ class Complete:
 
         from npdraw import editing, inputs, show, store
         from npdraw.completing import comes_first, complete
+        from npdraw.data.folder import SUFFIXES
 
         if (self.keep is None) == (self.region is None):
             raise InputError("give either --keep with the places that are kept, or --region with a box of pixels")
@@ -72,7 +73,10 @@ class Complete:
         device = inputs.prepare(self.device, self.out)
         files = [self.out / name for name in ("completions.png", "drawings.json")]
         path = Path(self.what).expanduser()
-        if path.exists() and any(file.exists() and file.samefile(path) for file in files):
+        if not path.exists():
+            endings = ", ".join(sorted(SUFFIXES))
+            raise InputError(f"{self.what} does not exist; give one drawing (.json) or one picture ({endings})")
+        if any(file.exists() and file.samefile(path) for file in files):
             raise InputError(f"{self.what} would be written over; choose another --out")
         model = store.load_model(self.model, device)
         grid, settings = model.grid, self.decoding.keeping(model, {})
@@ -148,7 +152,7 @@ def _read(
     if (own := inputs.drawn_in(model, name, source)) is None:
         return model.parse(image), image, 0, {}
     say(f"{source} carries its drawing, which is taken as it is")
-    return own.drawing, image, own.seed or 0, own.told
+    return editing.tidy(own.drawing, model.bank.parts, model.grid), image, own.seed or 0, own.told
 
 
 def _picture(

@@ -65,9 +65,10 @@ class Edit:
             drawing = model.parse(images)
         else:  # each as if it were alone
             images = torch.cat([inputs.as_seen(model, pixels) for pixels in found])
-            drawing = editing.tidy(model.encode(images), model.bank.parts, model.grid)
+            drawing = model.encode(images)
         both = [inputs.drawn_in(model, self.model, source) for source in (self.a, self.b)]
-        drawing = Drawing.cat([own.drawing if own else drawing[i] for i, own in enumerate(both)])
+        taken = [own.drawing if own else drawing[i] for i, own in enumerate(both)]
+        drawing = Drawing.cat([editing.tidy(one, model.bank.parts, model.grid) for one in taken])
         composed = editing.compose(drawing[0], drawing[1], places)
         settings = self.decoding.keeping(model, both[0].told if both[0] else {})  # as A was made
         noise = (both[0] and both[0].seed) or 0

@@ -3,16 +3,18 @@
 Each is read here as the verbs want it, and refused with one sentence where it cannot be used.
 """
 
+import json
 import os
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import torch
 from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
-from npdraw import derive, editing, show, store
+from npdraw import derive, show, store
 from npdraw.canvas import Grid, Stack, to_unit
 from npdraw.config import BankConfig, Config, DataConfig, Reading
 from npdraw.data import PUBLIC, ImageSet, Subset, binarise, data_folder, is_images, is_pictures, load
@@ -118,16 +120,29 @@ def _inscribed(source: str) -> show.Inscription | None:
 
 
 def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
-    """What a PNG says of the drawing that it shows (`signed`, and the studio's), the drawing tidy, where it was made
-    with the weights of this model, which goes by `name`."""
+    """What a PNG says of the drawing that it shows (`signed`, and the studio's), where it was made with the weights of
+    this model, which goes by `name`. A drawing of another model is of no use here, and the person is told so."""
     found = _inscribed(source)
-    if found is None or found.weights != store.weights_hash(name)[:16]:
+    if found is None:
+        return None
+    if found.weights != store.weights_hash(name)[:16]:
+        other = f"another model ({found.model!a})"  # by its weights; the name is by anyone
+        Progress().say(f"{source} was drawn by {other}: its drawing is not taken, the picture is drawn anew")
         return None
     try:
-        tidy = editing.tidy(found.drawing.to(model.device), model.bank.parts, model.grid)
-        return found._replace(drawing=tidy)
+        drawing = found.drawing.check(len(model.bank), model.grid.cells)
+        return found._replace(drawing=drawing.to(model.device))
     except InputError:  # written by hand: not a drawing of this model after all, but still a picture
         return None
+
+
+def drawn_with(path: str, count: int) -> tuple[list[int], dict[str, Any]]:
+    """How a flow made the images of so many drawings (JSON), as `sample`, `edit`, `complete` and the studio write it
+    beside them: a seed for each, where none are told 0, 1, ..., and its settings."""
+    said = json.loads(store.read_text(path))
+    seeds = said.get("seeds", [said.get("seed")])
+    sound = isinstance(seeds, list) and len(seeds) == count and all(type(s) is int and 0 <= s < 2**62 for s in seeds)
+    return seeds if sound else list(range(count)), show.settings_in(said)
 
 
 def signed(name: str) -> Callable[..., PngInfo]:

@@ -64,22 +64,26 @@ class Decoding:
             )
         return given
 
+    def again(self, model: "NPDraw", told: dict[str, float]) -> dict[str, Any]:
+        """The same for a picture that was `told` to be made so: as it was, unless it is said otherwise."""
+        given = self.of(model)
+        if not model.config.model_stage.noise:  # no picture by this flow has any freedom
+            told = {name: value for name, value in told.items() if name != "freedom"}
+        return given if model.likely else told | given
+
     def keeping(self, model: "NPDraw", told: dict[str, float]) -> dict[str, Any]:
-        """The same where somebody edits, completes or reconstructs: as the picture was `told` to be made, unless it is
-        said otherwise, and with little freedom where neither says."""
+        """The same where somebody edits, completes or reconstructs: with little freedom where neither says."""
         from npdraw import editing
 
-        given = self.of(model)
+        found = self.again(model, told)
         if model.likely:
-            return given
-        if not model.config.model_stage.noise:  # no picture by this flow has any
-            told = {name: value for name, value in told.items() if name != "freedom"}
-        if told.get("freedom", 0) > editing.KEEPING and "freedom" not in given:
+            return found
+        if self.freedom is None and found.get("freedom", 0) > editing.KEEPING:
             say(
-                f"the picture was made with freedom {told['freedom']:g}, which is kept; with --freedom "
+                f"the picture was made with freedom {found['freedom']:g}, which is kept; with --freedom "
                 f"{editing.KEEPING:g} it follows its drawing more closely"
             )
-        return {"freedom": editing.freedom(model.config)} | told | given
+        return {"freedom": editing.freedom(model.config)} | found
 
     def shown(self, model: "NPDraw") -> dict[str, Any]:
         """The same with the model's own settings where none are given: all that a flow's images depend on."""

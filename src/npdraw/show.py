@@ -214,8 +214,8 @@ class Inscription(NamedTuple):
     model: str
     weights: str
     seed: int | None
-    freedom: float | None
-    evaluations: int | None
+    freedom: float | None = None
+    evaluations: int | None = None
 
     @property
     def told(self) -> dict[str, float]:
@@ -247,14 +247,21 @@ def inscription(data: bytes) -> Inscription | None:
             said = json.loads(image.info[KEYWORD])
         drawing, seed = Drawing.from_json(json.dumps(said["drawing"])), said["seed"]
         seed = seed if type(seed) is int and 0 <= seed < 2**53 else None
-        freedom, evaluations = said.get("freedom"), said.get("evaluations")
-        freedom = float(freedom) if type(freedom) in (int, float) and 0 <= freedom <= 1 else None
-        evaluations = evaluations if type(evaluations) is int and 1 <= evaluations <= EVALUATIONS else None
         if len(drawing) == 1 and all(isinstance(said[k], str) for k in ("model", "weights")):
-            return Inscription(drawing, said["model"], said["weights"], seed, freedom, evaluations)
+            return Inscription(drawing, said["model"], said["weights"], seed, **settings_in(said))
     except Exception:  # a file by anyone: Pillow and the reading of JSON raise much
         pass
     return None
+
+
+def settings_in(said: Mapping[str, Any]) -> dict[str, Any]:
+    """Freedom and evaluations that stand beside a drawing, in a PNG or in JSON by anyone, where they make sense."""
+    found = dict[str, Any]()
+    if type(freedom := said.get("freedom", -1)) in (int, float) and 0 <= freedom <= 1:
+        found["freedom"] = float(freedom)
+    if type(evaluations := said.get("evaluations", 0)) is int and 1 <= evaluations <= EVALUATIONS:
+        found["evaluations"] = evaluations
+    return found
 
 
 def png_data_uri(image: Image.Image) -> str:

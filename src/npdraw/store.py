@@ -272,6 +272,12 @@ def provenance(source: str | Path) -> dict[str, Any]:
     return read_meta(_model_folder(source) / WEIGHTS, "model")
 
 
+def shipped_scores(source: str | Path) -> dict[str, Any]:
+    """The scores.json of a shipped model; {} of any other."""
+    folder = _model_folder(source)
+    return json.loads(read_text(folder / "scores.json")) if folder in shipped_models().values() else {}
+
+
 def shipped_models() -> dict[str, Path]:
     """Models that come with the package, by name."""
     root = Path(str(resources.files("npdraw"))) / "models"

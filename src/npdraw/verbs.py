@@ -4,6 +4,7 @@ Its fields are the options, its docstring is the help, whose first line stands i
 imported inside `run`, so that help is quick. The verbs that need images alone are in image_verbs.py.
 """
 
+import re
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -178,7 +179,7 @@ class Sample:
     """Take only the first so many steps of the prefix."""
     png: Flag = False
     """Write every image as images/seed-00000.png, a folder that `evaluate` and `train` can read; each carries its
-    drawing, with which `edit` and `complete` go on."""
+    drawing, with which `edit`, `complete` and `animate` go on."""
     npz: Flag = False
     """Write samples.npz: uint8 `images` (N, H, W) or (N, H, W, 3), and `seeds`."""
     json: Flag = False
@@ -207,7 +208,8 @@ class Sample:
         heat = model.config.temperature if self.temperature is None else self.temperature
         title = f"{many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
         settings, narrowed = self.decoding.shown(model), {"top-k": self.top_k, "top-p": self.top_p}
-        title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings}.items() if v is not None)
+        guided = {"guidance": model.config.decoder.guidance or None}
+        title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings, **guided}.items() if v is not None)
         if heat == 0 and len(seeds) > 1 and (prefix is None or len(prefix) == 1):
             noise = "" if model.likely else ", in pictures of different noise"
             title += f"\nat temperature 0 all seeds have the same drawing, of the likeliest choices{noise}"
@@ -303,14 +305,17 @@ class Reconstruct:
 class Animate:
     """Show how a drawing (JSON) or the drawing of an image comes about, step by step, as GIF and MP4.
 
-    A flow makes image number i, from 0, from the noise of seed i, as `sample` does; `sample --animate` has other seeds.
+    A PNG by `sample --png`, `edit` or the studio has its drawing in it, and the animation ends in that very picture. A
+    flow makes images again from the seeds and with the settings that stand in the PNG, or beside the drawings; where
+    none do, image number i, from 0, from the noise of seed i.
 
     Example: npdraw animate digits drawing.png --out film
     """
 
     model: Model
     what: Annotated[Positional[str], arg(metavar="DRAWING_OR_IMAGE")]
-    """Drawings as JSON, as `sample --json` writes them, or a picture or several, which the posterior draws."""
+    """Drawings as JSON, as `sample --json` writes them, a PNG that carries its drawing, or other pictures, which the
+    posterior draws."""
     out: Path
     """Name of the files without ending: OUT.gif and OUT.mp4."""
     decoding: HowDecoded = field(default_factory=Decoding)
@@ -322,26 +327,35 @@ class Animate:
         from npdraw import inputs, store
 
         device = inputs.prepare(self.device, self.out.absolute().parent)
+        drawn = self.what.lower().endswith(".json")
+        if drawn and not Path(self.what).exists():
+            raise InputError(f"{self.what} does not exist; give drawings (.json), or images")
         model = store.load_model(self.model, device)
-        settings = self.decoding.of(model)
-        if self.what.lower().endswith(".json"):
+        self.decoding.of(model)  # what does not go with this model is refused first
+        told: dict[str, Any] = {}
+        if drawn:
             drawing = store.load_drawing(self.what, model.bank).check(len(model.bank), model.grid.cells)
             if not len(drawing):
                 raise InputError(f"{self.what} holds no drawing")
-            if drawing.steps != model.grid.cells:
-                raise InputError(
-                    f"{self.what} holds drawings of {drawing.steps} steps, but {self.model} draws {model.grid.cells}: "
-                    "they are another model's"
-                )
             found = len(drawing)
+            seeds, told = inputs.drawn_with(self.what, found)
+        elif own := inputs.drawn_in(model, self.model, self.what):
+            say(f"{self.what} carries its drawing, which is taken as it is")
+            found, drawing, seeds, told = 1, own.drawing, [own.seed or 0], own.told
         else:
             pixels = inputs.read_for(model, self.what, None, None)
-            found = len(pixels)
+            found, seeds = len(pixels), list(range(len(pixels)))
             drawing = model.encode(inputs.as_seen(model, pixels[:IN_ANIMATION]))
+        if drawing.steps != model.grid.cells:
+            raise InputError(
+                f"{self.what} holds drawings of {drawing.steps} steps, but {self.model} draws {model.grid.cells}: "
+                "they are another model's"
+            )
         if found > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {found:,} drawings")
         drawing = drawing[:IN_ANIMATION]
-        say_written(*_animation(model, drawing, model.as_given(model.decode(drawing, **settings)), self.out))
+        images = model.decode(drawing, seeds[:IN_ANIMATION], **self.decoding.again(model, told))
+        say_written(*_animation(model, drawing, model.as_given(images), self.out))
 
 
 @dataclass
@@ -367,10 +381,14 @@ class Info:
             say(parameters(model))
             if not model.likely:
                 flow = model.config.decoder
-                say(f"decoder: a flow, without a likelihood; {flow.evaluations} evaluations, freedom {flow.freedom:g}")
-            made = store.provenance(self.model)
+                guided = f", guidance {flow.guidance:g}" if flow.guidance else ""
+                drawn = f"{flow.evaluations} evaluations, freedom {flow.freedom:g}{guided}"
+                say(f"decoder: a flow, without a likelihood; {drawn}")
+            made, config = store.provenance(self.model), to_dict(model.config)
+            if scored := store.shipped_scores(self.model):
+                made, config["init"] = _whole(scored["made"], model.config), _ends(config["init"])
             say(_yaml({"made by": made}) if made else "made by: not recorded")
-            say(_yaml(to_dict(model.config)))
+            say(_yaml(config))
             return
         device = inputs.pick_device("auto")
         name = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
@@ -407,6 +425,25 @@ def _yaml(values: dict[str, Any]) -> str:
     import yaml
 
     return yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=118).rstrip()
+
+
+def _whole(made: dict[str, Any], config: Config) -> dict[str, Any]:
+    """What made a shipped model, by its scores.json: over all spells of training, where weights know of the last."""
+    last = {"prior": config.prior_stage.epochs, "model": config.model_stage.epochs}
+    stages = {}
+    for stage, epochs in made["epochs"].items():
+        kept = made.get("trained", {}).get(stage, {})  # epoch 0: of an earlier spell
+        if kept:
+            before = max(0, epochs - last.get(stage, epochs))
+            kept = {**kept, "epoch": before + kept["epoch"] if kept["epoch"] else made[f"{stage}_epoch"]}
+        stages[stage] = {"epochs": epochs, **kept}
+    rest = {name: value for name, value in made.items() if value and name not in ("epochs", "prior_epoch")}
+    return {**rest, "command": _ends(made.get("command", "not recorded")), "trained": stages}
+
+
+def _ends(text: str) -> str:
+    """Paths in a text by their last names: where they lay on the machine of a shipped model says nothing here."""
+    return re.sub(r"(?<!\S)/\S*/", ".../", text)
 
 
 def _animation(model: "NPDraw", drawing: "Drawing", images: "Tensor", stem: Path) -> list[Path]:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from evaluation.extractors import Projection
+from npdraw import editing as edits
 from npdraw import inputs, show, store
 from npdraw.cli import main
 from npdraw.config import Reading, Split
@@ -188,7 +189,7 @@ def test_an_edit_that_changes_nothing_gives_the_same_picture(model: NPDraw, tmp_
 
 def sampled_png(model: NPDraw, seed: int, path: Path, freedom: float | None = None) -> Drawing:
     """A sample as the studio saves it: its drawing, a step a place, its seed and its freedom are in the PNG."""
-    drawing = inputs.editing.tidy(model.sample(1, seed=seed).drawing, model.bank.parts, model.grid)
+    drawing = edits.tidy(model.sample(1, seed=seed).drawing, model.bank.parts, model.grid)
     said = show.inscribed(drawing, "flow", store.weights_hash("flow")[:16], seed, freedom)
     Image.fromarray(shown(model.decode(drawing, seed, freedom=freedom))[0]).save(path, pnginfo=said)
     return drawing
@@ -231,9 +232,9 @@ def test_an_edit_begins_from_exactly_the_sample(
     said = capsys.readouterr().out
     assert "A carries its drawing" in said and "made with freedom 0.75, which is kept; with --freedom 0.25" in said
     changed = run(f"edit flow {edited / 'image.png'} {other} --region 0,0,12,4", tmp_path / "changed")
-    drawing = inputs.editing.tidy(model.sample(2, seed=7).drawing, model.bank.parts, model.grid)
-    places = inputs.editing.region(model.grid, (0, 0, 12, 4), model.decoder.size)
-    composed = inputs.editing.compose(drawing[1], drawing[0], places)
+    drawing = edits.tidy(model.sample(2, seed=7).drawing, model.bank.parts, model.grid)
+    places = edits.region(model.grid, (0, 0, 12, 4), model.decoder.size)
+    composed = edits.compose(drawing[1], drawing[0], places)
     assert composed != drawing[1]
     want = shown(model.decode(composed, 8, evaluations=3, freedom=0.75))[0]
     assert np.array_equal(pixels(changed / "image.png"), want)
@@ -273,7 +274,8 @@ def test_a_sample_without_a_flow_carries_its_drawing(tmp_path: Path) -> None:
     assert found is not None and (found.drawing, found.seed) == (plain.sample(1, seed=5).drawing, 5)
     assert (found.model, found.told) == ("plain", {})
     again = run(f"edit plain {one} {one} --region 0,0,12,4", tmp_path / "again") / "image.png"
-    assert np.array_equal(pixels(again), shown(plain.decode(inputs.drawn_in(plain, "plain", str(one)).drawing))[0])
+    tidy = edits.tidy(found.drawing, plain.bank.parts, plain.grid)
+    assert np.array_equal(pixels(again), shown(plain.decode(tidy))[0])
 
 
 def test_endings_have_the_noise_of_their_beginning(
@@ -309,19 +311,63 @@ def test_reconstructions_have_the_noise_of_their_image(
     assert calls[0][0][1] == calls[1][0][2], "image 21 both times"
 
 
-def test_animate(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    run("sample flow --seeds 0-1 --json", tmp_path)
-    finals = []
+def final_images(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
+    """What animations end in, as they are made."""
+    finals: list[torch.Tensor] = []
     frames = show.animation_frames
     monkeypatch.setattr(
         show, "animation_frames", lambda *given, **more: finals.append(given[3]) or frames(*given, **more)
     )
+    return finals
+
+
+def test_animate(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("sample flow --seeds 0-1 --json", tmp_path)
+    finals = final_images(monkeypatch)
     run(f"animate flow {tmp_path / 'drawings.json'}", tmp_path / "film")
     run("animate flow a.png --evaluations 1", tmp_path / "other")
     assert torch.equal(finals[0], model.sample(2).images)
     seen = inputs.as_seen(model, torch.from_numpy(pixels(Path("a.png")).copy())[None, None])
     assert torch.equal(finals[1], model.decode(model.encode(seen), evaluations=1))
     assert (tmp_path / "film.mp4").stat().st_size > 0
+
+
+@pytest.mark.parametrize("name", ["flow", "plain"])
+def test_an_animation_ends_in_exactly_the_picture(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of samples, as PNG and as JSON, and of edits: drawing, seed and settings are those that they carry."""
+    finals = final_images(monkeypatch)
+    how = " --evaluations 3 --freedom 0.75" if name == "flow" else ""
+    drawn = store.load_model(name).sample(99).drawing
+    places = [where[whether].tolist() for where, whether in zip(drawn.where, drawn.whether)]
+    seed = next(i for i, found in enumerate(places) if len(set(found)) < len(found))  # which an edit would tidy
+    run(f"sample {name} --seeds {seed + 1},{seed} --png --npz --json{how}", tmp_path)
+    one, samples = tmp_path / f"images/seed-{seed:05d}.png", np.load(tmp_path / "samples.npz")["images"]
+    capsys.readouterr()
+    run(f"animate {name} {one}", tmp_path / "film")
+    assert f"{one} carries its drawing, which is taken as it is\n" in capsys.readouterr().out
+    run(f"animate {name} {tmp_path / 'drawings.json'}", tmp_path / "film")
+    edited = run(f"edit {name} {one} b.png --region 0,0,12,4", tmp_path / "edited")
+    for file in ("image.png", "drawing.json"):
+        run(f"animate {name} {edited / file}", tmp_path / "film")
+    for found, wanted in zip(finals, [samples[1:], samples, *[pixels(edited / "image.png")[None]] * 2], strict=True):
+        assert np.array_equal(shown(found), wanted)
+
+
+def test_an_animation_may_be_told_otherwise(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    own, loose, finals = tmp_path / "own.png", tmp_path / "one.json", final_images(monkeypatch)
+    drawing = sampled_png(model, 9, own, freedom=0.75)
+    run(f"animate flow {own} --freedom 0.5", tmp_path / "film")
+    assert torch.equal(finals.pop(), model.decode(drawing, 9, freedom=0.5))
+    for beside, seed in (({"seed": 9}, 9), ({"seeds": [9]}, 9), ({"seeds": [9, 9]}, 0), ({"seeds": [-9]}, 0)):
+        store.save_drawing(drawing, loose, model.bank, **beside, freedom=2, evaluations="many")  # not all makes sense
+        run(f"animate flow {loose}", tmp_path / "film")
+        assert torch.equal(finals.pop(), model.decode(drawing, seed))
+    strict = store.load_model("strict")
+    store.save_drawing(drawing, loose, strict.bank, freedom=0.7)  # it has learned none
+    run(f"animate strict {loose}", tmp_path / "film")
+    assert torch.equal(finals.pop(), strict.decode(drawing))
 
 
 def test_info_says_that_it_is_a_flow(capsys: pytest.CaptureFixture[str]) -> None:
@@ -392,6 +438,10 @@ def test_the_title_tells_guidance_where_there_is_any(
     found = evaluate([str(tmp_path / "guided"), "--metrics", "kid"], tmp_path / "out")
     assert "temperature 1, evaluations 5, freedom 0, guidance 0.5) against" in capsys.readouterr().out
     assert found["guidance"] == 0.5
+    run(f"sample {tmp_path / 'guided'} --seeds 0 --dry-run", tmp_path / "out")
+    assert "temperature 1, evaluations 5, freedom 0, guidance 0.5\n" in capsys.readouterr().out
+    assert main(["info", str(tmp_path / "guided")]) == 0
+    assert "5 evaluations, freedom 0, guidance 0.5\n" in capsys.readouterr().out
 
 
 def test_scores_are_taken_as_it_is_asked_for(tmp_path: Path) -> None:
