@@ -17,7 +17,7 @@ from npdraw.evaluation.score import Score, figure
 from npdraw.model import NPDraw
 from npdraw.plan import parameters
 from npdraw.store import WEIGHTS, read_text
-from npdraw.words import many
+from npdraw.words import last_names, many
 from sets import SETS
 
 SEEDS = range(64)  # in the picture of samples
@@ -59,7 +59,7 @@ def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
     return f"""# The `{name}` model
 
 NP-DRAW (Zeng et al., UAI 2021) of {facts.title}, {images}: {c.bank.parts} parts of {k} x {k}, T = {grid.cells} steps,
-{parameters(model)}, in half precision{"" if not c.decoder.guide else ", convolutions of the flow in 8 bits"}.{past}
+{parameters(model)}, in half precision{"" if model.likely else ", convolutions of the flow in 8 bits"}.{past}
 
     npdraw sample {name} --out samples
     NPDraw.from_pretrained("{name}").sample(64)
@@ -140,7 +140,7 @@ def _made(found: Mapping[str, Any], config: Config) -> list[str]:
     if "command" in made:
         commit = f" (commit {made['commit']})" if "commit" in made else ""
         lines.append(
-            f"`{made['command']}` with npdraw {made['npdraw']}{commit}, torch {made['torch']}, {made['device']}."
+            f"`{last_names(made['command'])}` with npdraw {made['npdraw']}{commit}, torch {made['torch']}, {made['device']}."
         )
     else:
         lines.append("These weights are older than the record of command, code and device in their header.")

@@ -4,7 +4,6 @@ Its fields are the options, its docstring is the help, whose first line stands i
 imported inside `run`, so that help is quick. The verbs that need images alone are in image_verbs.py.
 """
 
-import re
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -37,7 +36,7 @@ from npdraw.options import (
 )
 from npdraw.score_verbs import Evaluate
 from npdraw.studio_verbs import Studio
-from npdraw.words import many
+from npdraw.words import last_names, many
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -386,7 +385,7 @@ class Info:
                 say(f"decoder: a flow, without a likelihood; {drawn}")
             made, config = store.provenance(self.model), to_dict(model.config)
             if scored := store.shipped_scores(self.model):
-                made, config["init"] = _whole(scored["made"], model.config), _ends(config["init"])
+                made, config["init"] = _whole(scored["made"], model.config), last_names(config["init"])
             say(_yaml({"made by": made}) if made else "made by: not recorded")
             say(_yaml(config))
             return
@@ -438,12 +437,7 @@ def _whole(made: dict[str, Any], config: Config) -> dict[str, Any]:
             kept = {**kept, "epoch": before + kept["epoch"] if kept["epoch"] else made[f"{stage}_epoch"]}
         stages[stage] = {"epochs": epochs, **kept}
     rest = {name: value for name, value in made.items() if value and name not in ("epochs", "prior_epoch")}
-    return {**rest, "command": _ends(made.get("command", "not recorded")), "trained": stages}
-
-
-def _ends(text: str) -> str:
-    """Paths in a text by their last names: where they lay on the machine of a shipped model says nothing here."""
-    return re.sub(r"(?<!\S)/\S*/", ".../", text)
+    return {**rest, "command": last_names(made.get("command", "not recorded")), "trained": stages}
 
 
 def _animation(model: "NPDraw", drawing: "Drawing", images: "Tensor", stem: Path) -> list[Path]:

@@ -1,6 +1,7 @@
 """How messages are worded, wherever they are made."""
 
 import difflib
+import re
 from collections.abc import Iterable
 
 
@@ -14,3 +15,8 @@ def meant(word: str, names: Iterable[str]) -> str:
     path or a file is no name."""
     close = [] if set(word) & set("/\\.") else difflib.get_close_matches(word.lower(), list(names), n=1)
     return "".join(f"; did you mean {name}?" for name in close)
+
+
+def last_names(text: str) -> str:
+    """Paths in a text by their last names: where they lay on the machine of a shipped model says nothing here."""
+    return re.sub(r"(?<!\S)/\S*/", ".../", text)
