@@ -832,14 +832,37 @@ def test_a_flow_without_freedom_has_no_slider_for_it(browser: Any, tmp_path: Pat
         studio.open(address.rstrip("/"))
         page = studio.page
         assert page.locator("#freedom").is_hidden() and page.locator("#noise").is_visible()
+        assert page.locator("#freedom-note").is_hidden()
         wishes, _ = studio.after(lambda: page.set_input_files("#file", tmp_path / "drawing.json"))
         assert wishes[-1]["cells"] == CELLS and {wish["freedom"] for wish in wishes} == {0}
         page.context.close()
     assert studio.errors == []
 
 
+def test_the_page_says_why_its_pictures_differ_from_those_of_sample(browser: Any, flow_address: str) -> None:
+    """A model's own freedom may be more than the page begins with."""
+    studio = Flowing(browser.new_context().new_page())
+    page = studio.page
+
+    def freer(route: Any) -> None:
+        model = route.fetch().json()
+        route.fulfill(json={**model, "flow": {**model["flow"], "own": 1.0}})
+
+    page.route("**/api/model", freer)
+    studio.open(flow_address)
+    note = page.locator("#freedom-note")
+    assert note.inner_text() == (
+        "Freedom 0.25: how much the model may make up. npdraw sample takes the model's own, 1: its pictures differ."
+    )
+    page.locator("#freedom").focus()
+    page.keyboard.press("End")
+    assert note.inner_text().startswith("Freedom 1:") and note.inner_text().endswith("takes the same.")
+    page.context.close()
+    assert studio.errors == []
+
+
 def test_the_controls_of_a_flow_are_there_for_a_flow_alone(studio: Studio, flowing: Callable[..., Flowing]) -> None:
-    for control in ("#noise", "#freedom"):
+    for control in ("#noise", "#freedom", "#freedom-note"):
         assert studio.page.locator(control).is_hidden() and flowing().page.locator(control).is_visible()
     for width in (375, 720, 1024):
         page = flowing(viewport={"width": width, "height": 800}).page
