@@ -335,7 +335,23 @@ def test_a_model_that_has_nothing_to_add_says_so(studio: Studio) -> None:
     ending = {"cells": studio.sample(0), "image": base64.b64encode(png(bar())["buffer"]).decode()}
     studio.page.route("**/api/complete", lambda route: route.fulfill(json={"endings": [ending], "effective": 1}))
     studio.page.locator("#finish").click()
-    assert "nothing to add" in studio.words() and studio.page.locator(".ghost").count() == 0
+    hint = studio.page.locator("#endings-hint")
+    sync.expect(hint).to_contain_text("nothing to add: erase a part")
+    assert studio.page.locator("#spoken").inner_text() == hint.inner_text()
+    studio.page.wait_for_timeout(5500)  # longer than words in passing stay
+    assert hint.is_visible() and "nothing to add" in hint.inner_text() and studio.page.locator(".ghost").count() == 0
+    studio.page.keyboard.press("Delete")
+    sync.expect(hint).to_contain_text("Finish keeps what you drew")
+
+
+def test_a_full_drawing_has_nothing_to_add_at_once(studio: Studio) -> None:
+    full = drawing_of([7] * 36).to_json().encode()
+    studio.page.set_input_files("#file", {"name": "a.json", "mimeType": "application/json", "buffer": full})
+    studio.until(lambda cells: cells == [7] * 36)
+    asked: list[Any] = []
+    studio.page.on("request", lambda request: asked.append(request) if "complete" in request.url else None)
+    studio.page.locator("#finish").click()
+    assert "nothing to add" in studio.page.locator("#endings-hint").inner_text() and asked == []
 
 
 def test_many_particles_where_they_are_quick(studio: Studio) -> None:

@@ -71,10 +71,7 @@ function studio(model, bank) {
         board.canvas.focus({ preventScroll: true });
         speak(`Ending ${which + 1} taken`);
       },
-      found(count) {
-        if (count) speak(count === 1 ? "1 ending" : `${count} endings`);
-        else say("The model has nothing to add: it would leave the drawing as it is.");
-      },
+      found: speak,
       failed: complain,
     },
   );
