@@ -1,7 +1,8 @@
 """The studio's page in a real browser, against a real server process with the digits, or with a small flow.
 
-What is drawn is read from the page's own requests: the last drawing whose picture it asked for. No test may leave an
-error in the browser's console, which is also where it tells of anything that the content security policy forbids.
+What is drawn is read from the page's own requests: the last drawing whose picture it asked for, or none while words
+stand in the picture's place. No test may leave an error in the browser's console, which is also where it tells of
+anything that the content security policy forbids.
 """
 
 import base64
@@ -90,7 +91,7 @@ class Studio:
         self.page = page
         self.errors: list[str] = []
         self.excused = re.compile(r"(?!)")  # which errors a test provokes
-        self.asked: list[int] = EMPTY
+        self.wished = EMPTY
         page.add_init_script(WATCH)
         page.on("console", lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda e: self.errors.append(str(e)))
@@ -98,7 +99,12 @@ class Studio:
 
     def _hear(self, request: Any) -> None:
         if request.url.endswith("/api/decode") and "patient" not in (wish := json.loads(request.post_data)):
-            self.asked = wish["cells"]
+            self.wished = wish["cells"]
+
+    @property
+    def asked(self) -> list[int]:
+        """The drawing whose picture was asked for last; where there are words instead, none is shown."""
+        return [-1] * len(self.wished) if self.page.locator("#nothing").is_visible() else self.wished
 
     def open(self, address: str) -> "Studio":
         self.page.goto(address)
@@ -125,10 +131,11 @@ class Studio:
         raise AssertionError(f"the drawing never was {what}: {self.asked}")
 
     def picture(self) -> str:
-        """The decoded picture's pixels, when nothing is on its way any more."""
+        """The decoded picture's pixels, when nothing is on its way any more; "" where words stand in its place."""
         self.page.wait_for_load_state("networkidle")
         self.page.wait_for_timeout(60)
-        return self.page.evaluate("document.getElementById('picture').toDataURL()")
+        picture = self.page.locator("#picture")
+        return picture.evaluate("(canvas) => canvas.toDataURL()") if picture.is_visible() else ""
 
     def cell(self, cell: int) -> tuple[float, float]:
         """A cell's middle on the screen: 28 pixels, cells of 5, of which the first and the last lack one."""
@@ -682,9 +689,22 @@ class Flowing(Studio):
         return keys
 
 
-def test_nobody_sees_a_picture_that_nobody_drew(flowing: Callable[..., Flowing], studio: Studio) -> None:
-    """A flow makes a picture of an empty canvas too; the digits' is as empty as the canvas."""
-    assert studio.page.locator("#picture").is_visible() and studio.page.locator("#nothing").is_hidden()
+def test_nobody_sees_or_saves_a_picture_that_nobody_drew(studio: Studio) -> None:
+    page = studio.page
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    studio.open(page.url)
+    assert studio.picture() == "" and "its picture comes here" in page.locator("#nothing").inner_text()
+    page.keyboard.press("Control+s")
+    assert "nothing to save yet" in studio.words()
+    assert "sample" in asked and not {"decode", "export"} & set(asked)
+    studio.sample(0)
+    assert studio.picture() != ""
+    page.locator("#scrubber").fill("0")
+    assert studio.picture() == ""
+
+
+def test_a_flow_shows_no_picture_that_nobody_drew(flowing: Callable[..., Flowing]) -> None:
     flow = flowing()
     page = flow.page
 
@@ -702,6 +722,7 @@ def test_nobody_sees_a_picture_that_nobody_drew(flowing: Callable[..., Flowing],
     page.route("**/api/decode", lambda route: held.append(route))
     with page.expect_request("**/api/decode"):
         page.keyboard.press("Control+Shift+Z")
+    assert page.locator("#nothing").inner_text() == "The picture comes in a moment."
     page.keyboard.press("Control+z")
     held[0].continue_()  # a preview that was under way when all was undone is not shown
     page.wait_for_timeout(500)

@@ -127,7 +127,10 @@ function studio(model, bank) {
   }
 
   /** @param {"json" | "png" | "gif" | "mp4"} format */
-  const save = (format) => files.save(history.present, format, flow.of(history.present));
+  const save = (format) =>
+    isBlank(history.present)
+      ? say("There is nothing to save yet: draw, or open a sample.")
+      : files.save(history.present, format, flow.of(history.present));
 
   /** @param {number} cell */
   function setCursor(cell) {
