@@ -83,8 +83,7 @@ function studio(model, bank) {
     drop(event) {
       const cell = board.cellAt(event);
       if (cell === NONE) return;
-      setCursor(cell);
-      use();
+      hand.use(cell);
     },
   });
   const hand = new Hand(board, history, palette, pen, {
@@ -214,15 +213,9 @@ function studio(model, bank) {
     if (x >= 0 && x < columns && y >= 0 && y < rows) setCursor(y * columns + x);
   }
 
-  function use() {
-    hand.use(cursor);
-    tell();
-  }
-
   function erase() {
     hand.begin();
     hand.paint(cursor, NONE);
-    tell();
   }
 
   function undo() {
@@ -309,7 +302,7 @@ function studio(model, bank) {
     ArrowRight: () => step(1, 0),
     ArrowUp: () => step(0, -1),
     ArrowDown: () => step(0, 1),
-    Enter: use,
+    Enter: () => hand.use(cursor),
     Delete: erase,
     Backspace: erase,
     Escape: dismiss,
