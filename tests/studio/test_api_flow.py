@@ -26,7 +26,7 @@ def decoded(model: NPDraw, **body: Any) -> bytes:
 
 def test_a_flow_is_described(model: NPDraw) -> None:
     about = good(ask(studio(model), "GET", "/api/model"))
-    assert about["flow"] == {"evaluations": 9, "preview": 5, "freedom": 0.25, "free": True}
+    assert about["flow"] == {"evaluations": 9, "preview": 5, "freedom": 0.25, "own": 0.25, "free": True}
     assert about["ink"] is False and about["limits"]["evaluations"] == 99
     assert good(ask(studio(small(flow=True, free=False)), "GET", "/api/model"))["flow"]["free"] is False
 
@@ -47,7 +47,8 @@ def test_evaluations_and_freedom_are_the_models_own_unless_asked_for(model: NPDr
 def test_who_draws_keeps_to_the_drawing_unless_more_freedom_is_asked_for(model: NPDraw) -> None:
     free = small(flow=True)
     free.config = replace(free.config, decoder=replace(free.config.decoder, freedom=1.0))
-    assert good(ask(studio(free), "GET", "/api/model"))["flow"]["freedom"] == 0.25
+    about = good(ask(studio(free), "GET", "/api/model"))["flow"]
+    assert (about["freedom"], about["own"]) == (0.25, 1.0)
     assert decoded(free, seed=3) == decoded(model, seed=3, freedom=0.25) != decoded(free, seed=3, freedom=1)
 
 

@@ -1,7 +1,8 @@
 """The studio's page in a real browser, against a real server process with the digits, or with a small flow.
 
-What is drawn is read from the page's own requests: the last drawing whose picture it asked for. No test may leave an
-error in the browser's console, which is also where it tells of anything that the content security policy forbids.
+What is drawn is read from the page's own requests: the last drawing whose picture it asked for, or none while words
+stand in the picture's place. No test may leave an error in the browser's console, which is also where it tells of
+anything that the content security policy forbids.
 """
 
 import base64
@@ -90,7 +91,7 @@ class Studio:
         self.page = page
         self.errors: list[str] = []
         self.excused = re.compile(r"(?!)")  # which errors a test provokes
-        self.asked: list[int] = EMPTY
+        self.wished = EMPTY
         page.add_init_script(WATCH)
         page.on("console", lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda e: self.errors.append(str(e)))
@@ -98,7 +99,12 @@ class Studio:
 
     def _hear(self, request: Any) -> None:
         if request.url.endswith("/api/decode") and "patient" not in (wish := json.loads(request.post_data)):
-            self.asked = wish["cells"]
+            self.wished = wish["cells"]
+
+    @property
+    def asked(self) -> list[int]:
+        """The drawing whose picture was asked for last; where there are words instead, none is shown."""
+        return [-1] * len(self.wished) if self.page.locator("#nothing").is_visible() else self.wished
 
     def open(self, address: str) -> "Studio":
         self.page.goto(address)
@@ -125,10 +131,11 @@ class Studio:
         raise AssertionError(f"the drawing never was {what}: {self.asked}")
 
     def picture(self) -> str:
-        """The decoded picture's pixels, when nothing is on its way any more."""
+        """The decoded picture's pixels, when nothing is on its way any more; "" where words stand in its place."""
         self.page.wait_for_load_state("networkidle")
         self.page.wait_for_timeout(60)
-        return self.page.evaluate("document.getElementById('picture').toDataURL()")
+        picture = self.page.locator("#picture")
+        return picture.evaluate("(canvas) => canvas.toDataURL()") if picture.is_visible() else ""
 
     def cell(self, cell: int) -> tuple[float, float]:
         """A cell's middle on the screen: 28 pixels, cells of 5, of which the first and the last lack one."""
@@ -335,7 +342,23 @@ def test_a_model_that_has_nothing_to_add_says_so(studio: Studio) -> None:
     ending = {"cells": studio.sample(0), "image": base64.b64encode(png(bar())["buffer"]).decode()}
     studio.page.route("**/api/complete", lambda route: route.fulfill(json={"endings": [ending], "effective": 1}))
     studio.page.locator("#finish").click()
-    assert "nothing to add" in studio.words() and studio.page.locator(".ghost").count() == 0
+    hint = studio.page.locator("#endings-hint")
+    sync.expect(hint).to_contain_text("nothing to add: erase a part")
+    assert studio.page.locator("#spoken").inner_text() == hint.inner_text()
+    studio.page.wait_for_timeout(5500)  # longer than words in passing stay
+    assert hint.is_visible() and "nothing to add" in hint.inner_text() and studio.page.locator(".ghost").count() == 0
+    studio.page.keyboard.press("Delete")
+    sync.expect(hint).to_contain_text("Finish keeps what you drew")
+
+
+def test_a_full_drawing_has_nothing_to_add_at_once(studio: Studio) -> None:
+    full = drawing_of([7] * 36).to_json().encode()
+    studio.page.set_input_files("#file", {"name": "a.json", "mimeType": "application/json", "buffer": full})
+    studio.until(lambda cells: cells == [7] * 36)
+    asked: list[Any] = []
+    studio.page.on("request", lambda request: asked.append(request) if "complete" in request.url else None)
+    studio.page.locator("#finish").click()
+    assert "nothing to add" in studio.page.locator("#endings-hint").inner_text() and asked == []
 
 
 def test_many_particles_where_they_are_quick(studio: Studio) -> None:
@@ -566,6 +589,14 @@ def test_what_is_done_is_spoken(studio: Studio) -> None:
     press("Delete")
     spoken("Row 4, column 4: empty")
     press("Control+z")
+    studio.tool("part")
+    studio.drag(studio.cell(21), studio.cell(14))  # what a pointer does is told as the keys' work is: as it is then
+    spoken(f"Row 3, column 3: part {cells[21]}")
+    studio.tool("erase")
+    studio.drag(studio.cell(13), studio.cell(14))
+    spoken("Row 3, column 3: empty")
+    press("Control+z")
+    press("Control+z")
     press("f")
     spoken("4 endings")
     press("Shift+Digit2")
@@ -666,9 +697,22 @@ class Flowing(Studio):
         return keys
 
 
-def test_nobody_sees_a_picture_that_nobody_drew(flowing: Callable[..., Flowing], studio: Studio) -> None:
-    """A flow makes a picture of an empty canvas too; the digits' is as empty as the canvas."""
-    assert studio.page.locator("#picture").is_visible() and studio.page.locator("#nothing").is_hidden()
+def test_nobody_sees_or_saves_a_picture_that_nobody_drew(studio: Studio) -> None:
+    page = studio.page
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
+    studio.open(page.url)
+    assert studio.picture() == "" and "its picture comes here" in page.locator("#nothing").inner_text()
+    page.keyboard.press("Control+s")
+    assert "nothing to save yet" in studio.words()
+    assert "sample" in asked and not {"decode", "export"} & set(asked)
+    studio.sample(0)
+    assert studio.picture() != ""
+    page.locator("#scrubber").fill("0")
+    assert studio.picture() == ""
+
+
+def test_a_flow_shows_no_picture_that_nobody_drew(flowing: Callable[..., Flowing]) -> None:
     flow = flowing()
     page = flow.page
 
@@ -686,6 +730,7 @@ def test_nobody_sees_a_picture_that_nobody_drew(flowing: Callable[..., Flowing],
     page.route("**/api/decode", lambda route: held.append(route))
     with page.expect_request("**/api/decode"):
         page.keyboard.press("Control+Shift+Z")
+    assert page.locator("#nothing").inner_text() == "The picture comes in a moment."
     page.keyboard.press("Control+z")
     held[0].continue_()  # a preview that was under way when all was undone is not shown
     page.wait_for_timeout(500)
@@ -832,14 +877,37 @@ def test_a_flow_without_freedom_has_no_slider_for_it(browser: Any, tmp_path: Pat
         studio.open(address.rstrip("/"))
         page = studio.page
         assert page.locator("#freedom").is_hidden() and page.locator("#noise").is_visible()
+        assert page.locator("#freedom-note").is_hidden()
         wishes, _ = studio.after(lambda: page.set_input_files("#file", tmp_path / "drawing.json"))
         assert wishes[-1]["cells"] == CELLS and {wish["freedom"] for wish in wishes} == {0}
         page.context.close()
     assert studio.errors == []
 
 
+def test_the_page_says_why_its_pictures_differ_from_those_of_sample(browser: Any, flow_address: str) -> None:
+    """A model's own freedom may be more than the page begins with."""
+    studio = Flowing(browser.new_context().new_page())
+    page = studio.page
+
+    def freer(route: Any) -> None:
+        model = route.fetch().json()
+        route.fulfill(json={**model, "flow": {**model["flow"], "own": 1.0}})
+
+    page.route("**/api/model", freer)
+    studio.open(flow_address)
+    note = page.locator("#freedom-note")
+    assert note.inner_text() == (
+        "Freedom 0.25: how much the model may make up. npdraw sample takes the model's own, 1: its pictures differ."
+    )
+    page.locator("#freedom").focus()
+    page.keyboard.press("End")
+    assert note.inner_text().startswith("Freedom 1:") and note.inner_text().endswith("takes the same.")
+    page.context.close()
+    assert studio.errors == []
+
+
 def test_the_controls_of_a_flow_are_there_for_a_flow_alone(studio: Studio, flowing: Callable[..., Flowing]) -> None:
-    for control in ("#noise", "#freedom"):
+    for control in ("#noise", "#freedom", "#freedom-note"):
         assert studio.page.locator(control).is_hidden() and flowing().page.locator(control).is_visible()
     for width in (375, 720, 1024):
         page = flowing(viewport={"width": width, "height": 800}).page

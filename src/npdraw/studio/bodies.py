@@ -125,7 +125,8 @@ class Limits(BaseModel):
 class FlowSettings(BaseModel):
     evaluations: Annotated[int, Field(description="The model's own, for a full picture")]
     preview: Annotated[int, Field(description="Few enough to be answered quickly")]
-    freedom: float
+    freedom: Annotated[float, Field(description="Taken unless another is asked for: the model's own, but 0.25 at most")]
+    own: Annotated[float, Field(description="The model's own freedom, which `npdraw sample` takes")]
     free: Annotated[bool, Field(description="Whether it has learned to improve on drawings")]
 
 

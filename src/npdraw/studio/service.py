@@ -77,7 +77,9 @@ class Service:
         c, free = self.model.config.decoder, self.model.config.model_stage.noise > 0
         preview = min(c.evaluations, bodies.PREVIEW)
         freedom = editing.freedom(self.model.config)
-        return bodies.FlowSettings(evaluations=c.evaluations, preview=preview, freedom=freedom, free=free)
+        return bodies.FlowSettings(
+            evaluations=c.evaluations, preview=preview, freedom=freedom, own=c.freedom, free=free
+        )
 
     def is_quick(self, evaluations: int | None) -> bool:
         """Whether a picture by so many evaluations (None: the model's own) is made while a person waits."""

@@ -13,8 +13,17 @@
  * @property {number} temperature
  * @property {boolean} inverted
  * @property {boolean} ink
- * @property {{evaluations: number, preview: number, freedom: number, free: boolean} | null} flow where the decoder is one
+ * @property {Flow | null} flow where the decoder is one
  * @property {{upload_bytes: number, samples: number, endings: number, particles: number}} limits
+ */
+
+/**
+ * @typedef {object} Flow what it says of a flow
+ * @property {number} evaluations
+ * @property {number} preview
+ * @property {number} freedom that the page begins with
+ * @property {number} own the model's freedom, that of `npdraw sample`
+ * @property {boolean} free
  */
 
 /**

@@ -71,10 +71,7 @@ function studio(model, bank) {
         board.canvas.focus({ preventScroll: true });
         speak(`Ending ${which + 1} taken`);
       },
-      found(count) {
-        if (count) speak(count === 1 ? "1 ending" : `${count} endings`);
-        else say("The model has nothing to add: it would leave the drawing as it is.");
-      },
+      found: speak,
       failed: complain,
     },
   );
@@ -86,8 +83,7 @@ function studio(model, bank) {
     drop(event) {
       const cell = board.cellAt(event);
       if (cell === NONE) return;
-      setCursor(cell);
-      use();
+      hand.use(cell);
     },
   });
   const hand = new Hand(board, history, palette, pen, {
@@ -130,7 +126,10 @@ function studio(model, bank) {
   }
 
   /** @param {"json" | "png" | "gif" | "mp4"} format */
-  const save = (format) => files.save(history.present, format, flow.of(history.present));
+  const save = (format) =>
+    isBlank(history.present)
+      ? say("There is nothing to save yet: draw, or open a sample.")
+      : files.save(history.present, format, flow.of(history.present));
 
   /** @param {number} cell */
   function setCursor(cell) {
@@ -214,15 +213,9 @@ function studio(model, bank) {
     if (x >= 0 && x < columns && y >= 0 && y < rows) setCursor(y * columns + x);
   }
 
-  function use() {
-    hand.use(cursor);
-    tell();
-  }
-
   function erase() {
     hand.begin();
     hand.paint(cursor, NONE);
-    tell();
   }
 
   function undo() {
@@ -309,7 +302,7 @@ function studio(model, bank) {
     ArrowRight: () => step(1, 0),
     ArrowUp: () => step(0, -1),
     ArrowDown: () => step(0, 1),
-    Enter: use,
+    Enter: () => hand.use(cursor),
     Delete: erase,
     Backspace: erase,
     Escape: dismiss,

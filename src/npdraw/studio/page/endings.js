@@ -7,6 +7,8 @@ const COUNT = 4;
 const [FEW, MANY] = [64, 256]; // particles: many make endings that differ more, and take longer
 const QUICK = 1000; // milliseconds that many may take
 const SEEDS = 2 ** 32;
+const FINISH = "Finish keeps what you drew, and draws the rest.";
+const NOTHING = "The model has nothing to add: erase a part, and it draws there anew, or begin with an empty canvas.";
 
 export class Endings {
   /** @type {number[][]} */ #cells = [];
@@ -19,7 +21,7 @@ export class Endings {
    * @param {() => object} on.told beside it to a flow
    * @param {(cells: number[] | null) => void} on.preview
    * @param {(cells: number[], which: number) => void} on.take
-   * @param {(count: number) => void} on.found how many there are to take
+   * @param {(words: string) => void} on.found what there is to take
    * @param {(error: Error) => void} on.failed
    */
   constructor(parts, on) {
@@ -35,22 +37,30 @@ export class Endings {
 
   /** @param {import("./drawing.js").Drawing} drawing */
   ask(drawing) {
+    const kept = fixed(drawing);
+    if (kept.every(Boolean)) return this.#nothing();
     this.clear();
     this.parts.hint.textContent = "The model is thinking …";
     this.parts.list.ariaBusy = "true";
     this.latest.run(async (signal) => {
       const seed = Math.floor(Math.random() * SEEDS);
       const [start, particles] = [performance.now(), this.#particles];
-      const wish = { cells: drawing.cells, fixed: fixed(drawing), count: COUNT, seed, particles };
+      const wish = { cells: drawing.cells, fixed: kept, count: COUNT, seed, particles };
       const told = { temperature: this.on.temperature(), noise: drawing.noise, ...this.on.told() };
       const { endings } = await api.complete({ ...wish, ...told }, signal);
       signal.throwIfAborted();
       this.#particles = ((performance.now() - start) * MANY) / particles < QUICK ? MANY : FEW;
       const some = endings.some(({ cells }) => cells.some((part, cell) => part !== drawing.cells[cell]));
       if (some) this.#show(endings);
-      else this.clear();
-      this.on.found(some ? endings.length : 0);
+      else this.#nothing();
     });
+  }
+
+  /** Say what the person can do, in words that stay until the drawing is another. */
+  #nothing() {
+    this.clear();
+    this.parts.hint.textContent = NOTHING;
+    this.on.found(NOTHING);
   }
 
   /** Send the endings away, and any that are still being made. */
@@ -60,7 +70,7 @@ export class Endings {
     this.on.preview(null);
     this.parts.list.ariaBusy = "false";
     this.parts.list.replaceChildren(...Array.from({ length: COUNT }, () => document.createElement("li")));
-    this.parts.hint.textContent = "Finish keeps what you drew, and draws the rest.";
+    this.parts.hint.textContent = FINISH;
     this.parts.dismiss.hidden = true;
   }
 
@@ -81,6 +91,7 @@ export class Endings {
     this.parts.hint.textContent = "Choose one to take it.";
     this.parts.dismiss.hidden = false;
     this.parts.list.replaceChildren(...endings.map(({ cells, image }, i) => this.#ghost(cells, image, i)));
+    this.on.found(endings.length === 1 ? "1 ending" : `${endings.length} endings`);
   }
 
   /** @param {number[]} cells @param {string} image @param {number} i */

@@ -9,6 +9,7 @@ const field = (id) => /** @type {HTMLInputElement} */ (document.getElementById(i
 
 export class Flow {
   #freedom = field("freedom");
+  #note = field("freedom-note");
 
   /**
    * @param {import("./api.js").Model} model
@@ -18,10 +19,19 @@ export class Flow {
     this.flow = flow;
     field("flow").hidden = !flow;
     if (flow) this.#freedom.value = String(flow.freedom);
-    field("freedom-label").hidden = !flow?.free;
+    field("freedom-label").hidden = this.#note.hidden = !flow?.free;
+    this.#freedom.addEventListener("input", () => this.#tell());
     this.#freedom.addEventListener("input", on.freedom);
     this.#freedom.addEventListener("change", on.settled);
     field("noise").addEventListener("click", () => on.noise(Math.floor(Math.random() * SEEDS)));
+    this.#tell();
+  }
+
+  /** Say what the slider's value means, and why samples made elsewhere may look otherwise. */
+  #tell() {
+    const own = this.flow?.own;
+    const there = own === this.freedom ? "the same" : `the model's own, ${own}: its pictures differ`;
+    this.#note.textContent = `Freedom ${this.freedom}: how much the model may make up. npdraw sample takes ${there}.`;
   }
 
   get freedom() {

@@ -52,11 +52,12 @@ export class Hand {
     else this.paint(cell, this.tool === "erase" ? NONE : this.palette.selected);
   }
 
-  /** @param {number} cell @param {number} part */
+  /** The cursor follows, and tells what the cell holds then. @param {number} cell @param {number} part */
   paint(cell, part) {
     const stroke = /** @type {Stroke} */ (this.#stroke);
     this.#painted.set(cell, part);
     stroke.set(put(stroke.base, this.#painted));
+    this.on.cursor(cell);
   }
 
   /** @param {PointerEvent} event */
@@ -87,7 +88,6 @@ export class Hand {
       const stays = cell === NONE || cell === this.#from;
       this.board.show({ hover: cell, cells: stays ? present.cells : move(present, this.#from, cell).cells });
     } else if (this.#stroke && event.buttons && cell !== NONE && this.tool !== "part") {
-      this.on.cursor(cell);
       this.touch(cell);
       this.board.show({ hover: NONE });
     } else {
@@ -112,9 +112,9 @@ export class Hand {
     if (from === NONE) return;
     this.board.show({ cells: this.history.present.cells });
     if (to === NONE) return;
+    if (to === from) return this.use(to);
+    this.history.push(move(this.history.present, from, to));
     this.on.cursor(to);
-    if (to === from) this.use(to);
-    else this.history.push(move(this.history.present, from, to));
   }
 
   #end() {

@@ -4,9 +4,12 @@ import { Latest, api } from "./api.js";
 import { isBlank } from "./drawing.js";
 
 const PATIENCE = 120; // milliseconds for an older picture, once a newer one is wanted
+const INVITATION = "Draw, or open a sample: its picture comes here.";
+const COMING = "The picture comes in a moment.";
 
-/** Its canvas says "painted" after every picture. In place of it stand words while nothing is drawn on a flow's canvas:
- * a flow makes a whole picture of no drawing too, which nobody drew. */
+/** Its canvas says "painted" after every picture. In place of it stand words while nothing is drawn: a flow makes a whole
+ * picture of no drawing too, other decoders have learned of none and may make a smear, and nobody drew either. They stay
+ * until the first picture, and say that it comes. */
 export class Picture {
   /**
    * @param {HTMLCanvasElement} canvas @param {HTMLElement} nothing the words @param {import("./api.js").Model} model
@@ -15,7 +18,6 @@ export class Picture {
   constructor(canvas, nothing, model, failed) {
     this.canvas = canvas;
     this.nothing = nothing;
-    this.flow = model.flow;
     canvas.width = model.width;
     canvas.height = model.height;
     const stale = (/** @type {Error} */ error) => {
@@ -32,11 +34,13 @@ export class Picture {
    * @param {{cells: number[]}} wish what to decode */
   show(wish) {
     this.full.cancel();
-    if (this.flow && isBlank(wish)) {
+    if (isBlank(wish)) {
       this.latest.cancel();
       this.#reveal(false);
+      this.nothing.textContent = INVITATION;
       return;
     }
+    this.nothing.textContent = COMING;
     this.latest.run(async (signal) => {
       await this.#paint({ ...wish, ...this.preview }, signal);
       if (this.preview && !this.latest.waits) this.full.run((signal) => this.#paint(wish, signal));
