@@ -139,9 +139,8 @@ def _made(found: Mapping[str, Any], config: Config) -> list[str]:
     lines = [work + "."]
     if "command" in made:
         commit = f" (commit {made['commit']})" if "commit" in made else ""
-        lines.append(
-            f"`{last_names(made['command'])}` with npdraw {made['npdraw']}{commit}, torch {made['torch']}, {made['device']}."
-        )
+        version = f"npdraw {made['npdraw']}{commit}, torch {made['torch']}, {made['device']}"
+        lines.append(f"`{last_names(made['command'])}` with {version}.")
     else:
         lines.append("These weights are older than the record of command, code and device in their header.")
     digest = f" Digest of the training images: {found['data']['digest']}." if found["data"]["digest"] else ""
