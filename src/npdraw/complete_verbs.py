@@ -32,7 +32,7 @@ class Complete:
     own in it. Where the kept places come first (the upper rows), or the prior has learned to begin anywhere
     (prior.orders), it goes on from them; otherwise many particles are drawn, and those that suit the kept places are
     preferred. A flow makes the images of all completions, and of a drawing as JSON, from one noise, that of the seed in
-    the PNG, else of seed 0: they differ by what was drawn alone, whatever --seed.
+    the PNG or JSON, else of seed 0: they differ by what was drawn alone, whatever --seed.
 
     Example: npdraw complete digits seven.png --keep 0-17 --out completed
     """
@@ -79,15 +79,16 @@ class Complete:
         if any(file.exists() and file.samefile(path) for file in files):
             raise InputError(f"{self.what} would be written over; choose another --out")
         model = store.load_model(self.model, device)
-        grid, settings = model.grid, self.decoding.keeping(model, {})
+        grid, _ = model.grid, self.decoding.of(model)  # what does not go with this model is refused first
         if box is not None:
             places = editing.region(grid, box, model.decoder.size)
         else:
             places = parse_places(self.keep or "", grid.cells)
         if len(places) == grid.cells:
             raise InputError("all places are kept: there is nothing to complete")
-        kept, image, noise, told = _read(model, self.model, self.what, settings)
+        kept, image, noise, told = _read(model, self.model, self.what)
         settings = self.decoding.keeping(model, told)
+        image = model.decode(kept, noise, **settings) if image is None else image
         fixed = torch.zeros(grid.cells, dtype=torch.bool)
         fixed[places] = True
         tried = [max(n, self.count) for n in PARTICLES] if self.particles is None else [self.particles]
@@ -131,11 +132,9 @@ def parse_places(text: str, cells: int) -> list[int]:
     return sorted(found)
 
 
-def _read(
-    model: "NPDraw", name: str, source: str, settings: dict[str, Any]
-) -> tuple["Drawing", "Tensor", int, dict[str, float]]:
-    """One drawing with a step for each place, the image that it is of (1,C,H,W), the seed of its noise, and what else a
-    picture that carries its drawing was made with."""
+def _read(model: "NPDraw", name: str, source: str) -> tuple["Drawing", "Tensor | None", int, dict[str, Any]]:
+    """One drawing with a step for each place, the picture that it is of (1,C,H,W) where one was given, the seed of its
+    noise, and what else it was made with, where PNG or JSON say so."""
     from npdraw import editing, inputs, store
     from npdraw.canvas import to_unit
 
@@ -144,7 +143,8 @@ def _read(
         if len(drawing) != 1:
             raise InputError(f"{source} holds {len(drawing)} drawings; give a file with one")
         tidy = editing.tidy(drawing.to(model.device), model.bank.parts, model.grid)
-        return tidy, model.decode(tidy, **settings), 0, {}
+        seeds, told = inputs.drawn_with(source, 1)
+        return tidy, None, seeds[0], told
     pixels = inputs.read_for(model, source, None, None)
     if len(pixels) != 1:
         raise InputError(f"{source} holds {len(pixels):,} images; give one picture")

@@ -137,8 +137,8 @@ def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
 
 
 def drawn_with(path: str, count: int) -> tuple[list[int], dict[str, Any]]:
-    """How a flow made the images of so many drawings (JSON), as `sample`, `edit`, `complete` and the studio write it
-    beside them: a seed for each, where none are told 0, 1, ..., and its settings."""
+    """How a flow made the images of so many drawings (JSON), as the verbs and the studio write it beside
+    them: a seed for each, where none are told 0, 1, ..., and its settings."""
     said = json.loads(store.read_text(path))
     seeds = said.get("seeds", [said.get("seed")])
     sound = isinstance(seeds, list) and len(seeds) == count and all(type(s) is int and 0 <= s < 2**62 for s in seeds)

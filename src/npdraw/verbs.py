@@ -294,7 +294,8 @@ class Reconstruct:
         rebuilt = model.decode(drawing, chosen.tolist(), **settings)
         rows = {"image": images, "parse": model.render(model.parse(pixels)), "canvas": model.render(drawing)}
         rows = {name: model.as_given(x) for name, x in {**rows, "reconstruction": rebuilt}.items()}
-        store.save_drawing(drawing, self.out / "drawings.json", model.bank)
+        beside = {} if model.likely else {"seeds": chosen.tolist(), **settings}
+        store.save_drawing(drawing, self.out / "drawings.json", model.bank, **beside)
         picture = show.save_picture(show.pairs(rows), self.out / "reconstructions.png")
         say(f"{many(len(images), 'image')} rebuilt through the posterior: {psnr_text(*psnr(images, rebuilt))}")
         say_written(picture, self.out / "drawings.json")

@@ -295,6 +295,11 @@ def test_endings_have_the_noise_of_their_beginning(
     calls.clear()
     run(f"complete flow {loose} --keep 0-4 --count 2 --seed 5", tmp_path / "out")
     assert [seed for _, seed, _ in calls] == [0, [0, 0]]
+    store.save_drawing(store.load_drawing(loose), loose, seeds=[7], freedom=0.75, evaluations=3)
+    calls.clear()
+    run(f"complete flow {loose} --keep 0-4 --count 2 --seed 5", tmp_path / "out")
+    assert [seed for _, seed, _ in calls] == [7, [7, 7]], "as the drawing says of itself"
+    assert all(settings == {"freedom": 0.75, "evaluations": 3} for _, _, settings in calls)
 
 
 def test_reconstructions_have_the_noise_of_their_image(
@@ -309,6 +314,8 @@ def test_reconstructions_have_the_noise_of_their_image(
     ]
     assert "PSNR" in capsys.readouterr().out
     assert calls[0][0][1] == calls[1][0][2], "image 21 both times"
+    said = json.loads((tmp_path / "drawings.json").read_text())
+    assert (said["seeds"], said["freedom"], said["evaluations"]) == ([0, 10, 21, 31], 0.0, 3), "so animate has them too"
 
 
 def final_images(monkeypatch: pytest.MonkeyPatch) -> list[torch.Tensor]:
