@@ -69,7 +69,7 @@ def test_its_card_has_the_figures_of_its_scores(name: str) -> None:
 
 @each
 def test_info_tells_all_of_its_training_and_no_path_of_another_machine(
-    name: str, capsys: pytest.CaptureFixture[str]
+    name: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As its card does; a model that was trained in several spells knows of the last alone."""
     assert main(["info", name]) == 0
@@ -85,6 +85,9 @@ def test_info_tells_all_of_its_training_and_no_path_of_another_machine(
     assert kept or name == "digits"  # it is older than that record
     ends = [Path(word).name for word in found.get("command", "not recorded").split()]
     assert [Path(word).name for word in told["command"].split()] == ends
+    monkeypatch.chdir(SHIPPED[name].parent)
+    assert main(["info", f"./{name}"]) == 0
+    assert capsys.readouterr().out == shown.replace(f"{name}:", f"./{name}:", 1)
 
 
 def test_the_list_and_the_pictures_are_of_all_of_them() -> None:

@@ -69,7 +69,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 def read_text(path: str | Path) -> str:
     try:
-        return Path(path).read_text(encoding="utf-8")
+        return Path(path).expanduser().read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as error:
         raise InputError(f"cannot read {path}: {_reason(error)}") from None
 
@@ -274,8 +274,9 @@ def provenance(source: str | Path) -> dict[str, Any]:
 
 def shipped_scores(source: str | Path) -> dict[str, Any]:
     """The scores.json of a shipped model; {} of any other."""
-    folder = _model_folder(source)
-    return json.loads(read_text(folder / "scores.json")) if folder in shipped_models().values() else {}
+    folder = _model_folder(source).resolve()
+    shipped = folder in [path.resolve() for path in shipped_models().values()]
+    return json.loads(read_text(folder / "scores.json")) if shipped else {}
 
 
 def shipped_models() -> dict[str, Path]:

@@ -305,9 +305,9 @@ class Reconstruct:
 class Animate:
     """Show how a drawing (JSON) or the drawing of an image comes about, step by step, as GIF and MP4.
 
-    A PNG by `sample --png`, `edit` or the studio has its drawing in it, and the animation ends in that very picture. A
-    flow makes images again from the seeds and with the settings that stand in the PNG, or beside the drawings; where
-    none do, image number i, from 0, from the noise of seed i.
+    A single PNG by `sample --png`, `edit` or the studio has its drawing in it, and the animation ends in that very
+    picture; of several, give the drawings (JSON). A flow makes images again from the seeds and with the settings that
+    stand in the PNG, or beside the drawings; where none do, image number i, from 0, from the noise of seed i.
 
     Example: npdraw animate digits drawing.png --out film
     """
@@ -328,7 +328,7 @@ class Animate:
 
         device = inputs.prepare(self.device, self.out.absolute().parent)
         drawn = self.what.lower().endswith(".json")
-        if drawn and not Path(self.what).exists():
+        if drawn and not Path(self.what).expanduser().exists():
             raise InputError(f"{self.what} does not exist; give drawings (.json), or images")
         model = store.load_model(self.model, device)
         self.decoding.of(model)  # what does not go with this model is refused first
@@ -337,20 +337,20 @@ class Animate:
             drawing = store.load_drawing(self.what, model.bank).check(len(model.bank), model.grid.cells)
             if not len(drawing):
                 raise InputError(f"{self.what} holds no drawing")
+            if drawing.steps != model.grid.cells:
+                raise InputError(
+                    f"{self.what} holds drawings of {drawing.steps} steps, but {self.model} draws {model.grid.cells}: "
+                    "they are another model's"
+                )
             found = len(drawing)
             seeds, told = inputs.drawn_with(self.what, found)
-        elif own := inputs.drawn_in(model, self.model, self.what):
+        elif (own := inputs.drawn_in(model, self.model, self.what)) and own.drawing.steps == model.grid.cells:
             say(f"{self.what} carries its drawing, which is taken as it is")
             found, drawing, seeds, told = 1, own.drawing, [own.seed or 0], own.told
         else:
             pixels = inputs.read_for(model, self.what, None, None)
             found, seeds = len(pixels), list(range(len(pixels)))
             drawing = model.encode(inputs.as_seen(model, pixels[:IN_ANIMATION]))
-        if drawing.steps != model.grid.cells:
-            raise InputError(
-                f"{self.what} holds drawings of {drawing.steps} steps, but {self.model} draws {model.grid.cells}: "
-                "they are another model's"
-            )
         if found > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {found:,} drawings")
         drawing = drawing[:IN_ANIMATION]
@@ -435,7 +435,7 @@ def _whole(made: dict[str, Any], config: Config) -> dict[str, Any]:
         kept = made.get("trained", {}).get(stage, {})  # epoch 0: of an earlier spell
         if kept:
             before = max(0, epochs - last.get(stage, epochs))
-            kept = {**kept, "epoch": before + kept["epoch"] if kept["epoch"] else made[f"{stage}_epoch"]}
+            kept = {**kept, "epoch": before + kept["epoch"] if kept["epoch"] else made.get(f"{stage}_epoch")}
         stages[stage] = {"epochs": epochs, **kept}
     rest = {name: value for name, value in made.items() if value and name not in ("epochs", "prior_epoch")}
     return {**rest, "command": last_names(made.get("command", "not recorded")), "trained": stages}

@@ -377,6 +377,24 @@ def test_an_animation_may_be_told_otherwise(model: NPDraw, tmp_path: Path, monke
     assert torch.equal(finals.pop(), strict.decode(drawing))
 
 
+def test_an_animation_of_a_large_seed_and_of_a_drawing_that_does_not_fit(
+    model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    finals, own = final_images(monkeypatch), tmp_path / "own.png"
+    seed = 2**53 + 1  # which a page cannot hold, and all else can
+    drawing = sampled_png(model, seed, own)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    store.save_drawing(drawing, tmp_path / "one.json", model.bank, seeds=[seed])
+    for what in (own, "~/one.json"):
+        run(f"animate flow {what}", tmp_path / "film")
+        assert torch.equal(finals.pop(), model.decode(drawing, seed))
+    run("complete flow ~/one.json --keep 0-4 --count 1", tmp_path / "out")
+    said = show.inscribed(drawing.first(2), "flow", store.weights_hash("flow")[:16], 3)
+    Image.fromarray(pixels(own)).save(own, pnginfo=said)  # written by hand: the picture is drawn anew
+    run(f"animate flow {own}", tmp_path / "film")
+    assert len(finals) == 1
+
+
 def test_info_says_that_it_is_a_flow(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info", "flow"]) == 0
     assert "decoder: a flow, without a likelihood; 5 evaluations, freedom 0\n" in capsys.readouterr().out

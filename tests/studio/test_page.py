@@ -709,7 +709,12 @@ def test_nobody_sees_or_saves_a_picture_that_nobody_drew(studio: Studio) -> None
     studio.sample(0)
     assert studio.picture() != ""
     page.locator("#scrubber").fill("0")
-    assert studio.picture() == ""
+    assert studio.picture() == "" and page.locator("#nothing").inner_text() == "Nothing is drawn yet."
+    page.locator("#clear").click()
+    studio.excused = re.compile("ERR_FAILED")
+    page.route("**/api/decode", lambda route: route.abort())
+    page.keyboard.press("Control+z")
+    page.wait_for_function("document.querySelector('#nothing').textContent === 'The picture could not be made.'")
 
 
 def test_a_flow_shows_no_picture_that_nobody_drew(flowing: Callable[..., Flowing]) -> None:

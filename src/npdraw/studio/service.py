@@ -243,9 +243,8 @@ class Service:
             cells = self.cells(found.drawing)[0]
         except InputError:  # written by hand: not a drawing of this model after all
             return None
-        return bodies.Origin(
-            cells=cells, seed=found.seed, freedom=found.freedom, model=self.name, weights=found.weights
-        )
+        seed = found.seed if found.seed is None or found.seed <= bodies.LAST_SEED else None
+        return bodies.Origin(cells=cells, seed=seed, freedom=found.freedom, model=self.name, weights=found.weights)
 
 
 def _step(_: nn.Module, given: tuple[Tensor]) -> None:

@@ -122,7 +122,7 @@ function studio(model, bank) {
 
   /** Show the picture of the steps so far. */
   function show() {
-    picture.show({ cells: player.cells, ...flow.of(history.present) });
+    picture.show({ cells: player.cells, ...flow.of(history.present) }, !player.whole);
   }
 
   /** @param {"json" | "png" | "gif" | "mp4"} format */

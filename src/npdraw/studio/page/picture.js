@@ -5,7 +5,9 @@ import { isBlank } from "./drawing.js";
 
 const PATIENCE = 120; // milliseconds for an older picture, once a newer one is wanted
 const INVITATION = "Draw, or open a sample: its picture comes here.";
+const UNDRAWN = "Nothing is drawn yet.";
 const COMING = "The picture comes in a moment.";
+const FAILED = "The picture could not be made.";
 
 /** Its canvas says "painted" after every picture. In place of it stand words while nothing is drawn: a flow makes a whole
  * picture of no drawing too, other decoders have learned of none and may make a smear, and nobody drew either. They stay
@@ -22,6 +24,7 @@ export class Picture {
     canvas.height = model.height;
     const stale = (/** @type {Error} */ error) => {
       canvas.classList.add("stale");
+      nothing.textContent = FAILED;
       failed(error);
     };
     this.latest = new Latest(PATIENCE, stale);
@@ -31,13 +34,13 @@ export class Picture {
   }
 
   /** Of a flow a preview first, and then the full picture; a newer wish cancels both.
-   * @param {{cells: number[]}} wish what to decode */
-  show(wish) {
+   * @param {{cells: number[]}} wish what to decode @param {boolean} begins whether these are the first steps of more */
+  show(wish, begins) {
     this.full.cancel();
     if (isBlank(wish)) {
       this.latest.cancel();
       this.#reveal(false);
-      this.nothing.textContent = INVITATION;
+      this.nothing.textContent = begins ? UNDRAWN : INVITATION;
       return;
     }
     this.nothing.textContent = COMING;
