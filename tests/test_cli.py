@@ -207,6 +207,18 @@ def test_a_seed_is_one_picture_in_any_company(run: str, tmp_path: Path) -> None:
     assert whole[[7, 8, 9, 3, 3]] == part
 
 
+def test_samples_of_two_models_are_not_mixed(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    sample(run, tmp_path, "--seeds", "0-2", "--png")
+    sample(run, tmp_path, "--seeds", "2-4", "--png")  # more of the same model are welcome
+    Image.new("L", (SIDE, SIDE)).save(tmp_path / "images/mine.png")
+    before = files(tmp_path)
+    assert main(["sample", run, "--out", str(tmp_path), "--seeds", "0-9", "--png", "--npz"]) == 2
+    assert "mine.png is no sample of" in capsys.readouterr().err and files(tmp_path) == before
+    (tmp_path / "images/mine.png").unlink()
+    assert main(["sample", "digits", "--out", str(tmp_path), "--seeds", "0-3", "--png"]) == 2
+    assert "seed-00004.png is no sample of digits" in capsys.readouterr().err
+
+
 def test_sample_says_what_it_did(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sample(run, tmp_path, "--seeds", "1,4", "--temperature", "0.5", "--top-k", "3", "--top-p", "0.9", "--animate")
     assert "seeds 1,4, temperature 0.5, top-k 3, top-p 0.9" in capsys.readouterr().out
@@ -316,7 +328,7 @@ def test_animate_a_drawing_and_an_image(home: Path, run: str, tmp_path: Path) ->
 def test_info(run: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["info"]) == 0
     shown = capsys.readouterr().out
-    assert "digits     28 x 28 grey, K = 5, M = 50, T = 36" in shown and torch.__version__ in shown
+    assert "digits        28 x 28 grey, K = 5, M = 50, T = 36" in shown and torch.__version__ in shown
     assert main(["info", run]) == 0
     shown = capsys.readouterr().out
     assert "T = 36 steps" in shown and "8 parts of 2 x 2" in shown and "part_size: 2" in shown

@@ -170,6 +170,7 @@ WRONG = {
     "kept in two ways": ("grey grey.png --keep 1 --region 0,0,9,8 --out new", "either --keep"),
     "all kept": ("grey grey.png --keep 0-11 --out new", "nothing to complete"),
     "a place too many": ("grey grey.png --keep 0-12 --out new", "they are 0 to 11"),
+    "places backwards": ("grey grey.png --keep 7-3 --out new", "--keep 7-3 runs backwards; write 3-7"),
     "keep in words": ("grey grey.png --keep top --out new", "write 5, 0-11"),
     "region in words": ("grey grey.png --region top --out new", "write x0,y0,x1,y1"),
     "region outside": ("grey grey.png --region 0,0,12,8 --out new", "11 x 8 pixels"),

@@ -126,7 +126,9 @@ def parse_places(text: str, cells: int) -> list[int]:
         if not ends:
             raise InputError(f"--keep {text} is not understood; write 5, 0-11 or 0-11,20")
         first, last = int(ends[1]), int(ends[2] or ends[1])
-        if not first <= last < cells:
+        if first > last:
+            raise InputError(f"--keep {item.strip()} runs backwards; write {last}-{first}")
+        if last >= cells:
             raise InputError(f"--keep {item.strip()} names places that are not there; they are 0 to {cells - 1}")
         found.update(range(first, last + 1))
     return sorted(found)

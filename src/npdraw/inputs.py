@@ -62,6 +62,15 @@ def check_apart(out: Path, source: str) -> None:
         raise InputError(f"{out} lies among the images of {source}; choose another --out")
 
 
+def check_unmixed(folder: Path, paths: list[Path], name: str) -> None:
+    """Refuse to write samples of the model that goes by `name` to paths in a folder with pictures that are not its own:
+    it would be scored, or learned from, as one model's."""
+    for other in sorted({*folder.glob("*")} - {*paths}) if paths else ():
+        found = _inscribed(str(other))
+        if found is None or found.weights != store.weights_hash(name)[:16]:
+            raise InputError(f"{other} is no sample of {name}, and would be taken for one; choose another --out")
+
+
 def parse_seeds(text: str) -> list[int]:
     """Seeds by name: `5`, `0-63`, `1,4,9-12`."""
     wrong = InputError(f"--seeds {text} is not understood; write 5, 0-63 or 1,4,9-12, each of at most 18 digits")

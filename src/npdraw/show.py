@@ -386,14 +386,20 @@ def _even(image: Image.Image) -> Image.Image:
     return padded
 
 
-def _write_gif(frames: Sequence[Image.Image], path: Path, fps: int) -> None:
-    """One palette for all frames, so that what is still stays still: black, our own four, and 251 of the pictures."""
-    some = [frames[round(i * (len(frames) - 1) / 5)] for i in range(6)]
-    stacked = Image.fromarray(np.concatenate([np.asarray(f) for f in some]))
-    common = stacked.quantize(251, Image.Quantize.MEDIANCUT).getpalette() or []
+def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
+    """Black, our own four colours, and 251 of the pictures, moved to the middle of what they stand for."""
+    stacked = Image.fromarray(np.concatenate([np.asarray(picture) for picture in pictures]))
+    found = stacked.quantize(251, Image.Quantize.MEDIANCUT, kmeans=3).getpalette() or []
     palette = Image.new("P", (1, 1))
-    palette.putpalette([c for color in ((0, 0, 0), BACK, GAP, TEXT, ACCENT) for c in color] + common[: 3 * 251])
-    indexed = [f.quantize(palette=palette, dither=Image.Dither.NONE) for f in frames]
+    palette.putpalette([c for color in ((0, 0, 0), BACK, GAP, TEXT, ACCENT) for c in color] + found[: 3 * 251])
+    return palette
+
+
+def _write_gif(frames: Sequence[Image.Image], path: Path, fps: int) -> None:
+    """One palette for all frames, so that what is still stays still, but for the last, which is looked at longest."""
+    common = _palette([frames[round(i * (len(frames) - 1) / 5)] for i in range(6)])
+    own = frames[-1].quantize(palette=_palette(frames[-1:]), dither=Image.Dither.NONE)
+    indexed = [own if f == frames[-1] else f.quantize(palette=common, dither=Image.Dither.NONE) for f in frames]
     durations = [round(1000 / fps)] * (len(frames) - 1) + [round(1000 * LAST_SECONDS)]
     indexed[0].save(path, "GIF", save_all=True, append_images=indexed[1:], duration=durations, loop=0, disposal=1)
 

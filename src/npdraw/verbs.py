@@ -204,6 +204,8 @@ class Sample:
         if self.prefix is None and self.prefix_steps is not None:
             raise InputError("--prefix-steps goes with --prefix FILE.json")
         prefix = None if self.prefix is None else inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
+        pngs = [self.out / "images" / f"seed-{seed:05d}.png" for seed in seeds] if self.png else []
+        inputs.check_unmixed(self.out / "images", pngs, self.model)
         heat = model.config.temperature if self.temperature is None else self.temperature
         title = f"{many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
         settings, narrowed = self.decoding.shown(model), {"top-k": self.top_k, "top-p": self.top_p}
@@ -236,9 +238,8 @@ class Sample:
         written = [show.save_picture(show.grid(shown), self.out / "grid.png")]
         if self.png:
             sign = inputs.signed(self.model)
-            for i, seed in enumerate(seeds):
-                said = sign(drawing[i], seed=seed, **settings)
-                show.save_picture(Image.fromarray(pixels[i]), self.out / "images" / f"seed-{seed:05d}.png", said)
+            for i, (seed, path) in enumerate(zip(seeds, pngs, strict=True)):
+                show.save_picture(Image.fromarray(pixels[i]), path, sign(drawing[i], seed=seed, **settings))
             written.append(self.out / "images")
         if self.npz:
             with store.replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:
@@ -398,7 +399,7 @@ class Info:
             c = store.read_config(path)
             size = f"{c.data.width} x {c.data.height} {'colour' if c.data.channels == 3 else 'grey'}"
             cells = Grid(*c.canvas_size, c.bank.part_size).cells
-            say(f"  {preset:10} {size}, K = {c.bank.part_size}, M = {c.bank.parts}, T = {cells}")
+            say(f"  {preset:13} {size}, K = {c.bank.part_size}, M = {c.bank.parts}, T = {cells}")
         say(f"shipped models: {', '.join(store.shipped_models()) or 'none'}")
 
 

@@ -144,6 +144,11 @@ def test_too_few_for_a_covariance_is_refused_when_asked_for_and_told_when_not(da
     assert any(n.startswith("nll is left out: it needs a model") for n in notes)
     between = evaluation(tiny.strokes(6, seed=4), data, tmp_path, replace(SMALL, metrics=("fid",))).run()[0]
     assert list(by_key(between)) == ["fid_3"], "in the smaller space alone"
+    assert by_key(between)["fid_3"].note.startswith("of 3 features, not to be compared with FID; ")
+    assert data.test is not None
+    fewer = replace(data, test=data.test[:3], labels={})
+    with pytest.raises(InputError, match="there are 6 and 3: use --protocol standard"):
+        evaluation(tiny.strokes(6, seed=4), fewer, tmp_path, replace(SMALL, metrics=("fid",)))
 
 
 @pytest.mark.parametrize(

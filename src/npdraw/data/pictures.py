@@ -250,5 +250,6 @@ def _check_size(first: tuple[str, tuple[int, int]], name: str, size: tuple[int, 
     if size != first[1]:
         raise InputError(
             f"pictures are of different sizes: {first[0]} is {first[1][1]}x{first[1][0]} and {name} is "
-            f"{size[1]}x{size[0]} pixels; give --size {min(64, *size, *first[1])}, say, to crop and resize them"
+            f"{size[1]}x{size[0]} pixels; give --size {min(64, *size, *first[1])}, say, to crop and resize them, or, "
+            "to evaluate, pictures of one size"
         )

@@ -175,6 +175,8 @@ class Evaluation:
             value, spread = frechet_with_spread(*moments, samples.kept[space])
             low, high = max(0.0, value - 1.96 * spread), value + 1.96 * spread
             note = f"other samples: 95 % within {figure(low)} to {figure(high)}"
+            if space != next(iter(self.inception.spaces)):
+                note = f"of {space} features, not to be compared with FID; {note}"
             yield Score(*self._name("FID", space), value, spread, self._floors[space], note)
 
     def kid(self) -> Iterator[Score]:
@@ -388,6 +390,8 @@ class Evaluation:
         count = len(real) if metric == "rfid" and real is not None else self.wanted
         if min(count, len(self.sides.reference)) < least:
             advice = "score more, or use --metrics kid" if metric in ("fid", "rfid") else "score more"
+            if metric == "fid" and len(self.sides.reference) < least <= len(self.data.train):
+                advice = "use --protocol standard, which scores against the training images, or --metrics kid"
             return (
                 f"needs at least {least:,} images on either side; there are {count:,} and "
                 f"{len(self.sides.reference):,}: {advice}"
