@@ -149,6 +149,10 @@ def test_too_few_for_a_covariance_is_refused_when_asked_for_and_told_when_not(da
     fewer = replace(data, test=data.test[:3], labels={})
     with pytest.raises(InputError, match="there are 6 and 3: use --protocol standard"):
         evaluation(tiny.strokes(6, seed=4), fewer, tmp_path, replace(SMALL, metrics=("fid",)))
+    standard = replace(SMALL, metrics=("fid",), protocol="standard")
+    scores, notes = evaluation(tiny.strokes(6, seed=4), fewer, tmp_path, standard).run()
+    assert by_key(scores)["fid_3"].real is None
+    assert "FID-3: none of real images, of which there are too few (3)." in notes
 
 
 @pytest.mark.parametrize(

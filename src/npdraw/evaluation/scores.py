@@ -422,6 +422,9 @@ class Evaluation:
             notes.append(
                 f"Real images: {len(real):,} ({self.sides.real_part}){fewer if len(real) < self.wanted else ''}."
             )
+        if bare := [score.label for score in scores if score.key.startswith("fid") and score.real is None]:
+            count = 0 if real is None else len(real)
+            notes.append(f"{' and '.join(bare)}: none of real images, of which there are too few ({count:,}).")
         if set(names) & set(BY_NETWORK) and self.inception.estimated:
             notes.append(
                 "Two tensors of this Inception are estimates: in its 2048-d features FID, KID, precision and recall "
