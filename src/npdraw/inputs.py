@@ -65,9 +65,11 @@ def check_apart(out: Path, source: str) -> None:
 def check_unmixed(folder: Path, paths: list[Path], name: str) -> None:
     """Refuse to write samples of the model that goes by `name` to paths in a folder with pictures that are not its own:
     it would be scored, or learned from, as one model's."""
-    for other in sorted({*folder.glob("*")} - {*paths}) if paths else ():
+    others = sorted({*folder.glob("*")} - {*paths}) if paths else []
+    own = store.weights_hash(name)[:16] if others else ""
+    for other in others:
         found = _inscribed(str(other))
-        if found is None or found.weights != store.weights_hash(name)[:16]:
+        if found is None or found.weights != own:
             raise InputError(f"{other} is no sample of {name}, and would be taken for one; choose another --out")
 
 
