@@ -714,7 +714,7 @@ def test_nobody_sees_or_saves_a_picture_that_nobody_drew(studio: Studio) -> None
     studio.excused = re.compile("ERR_FAILED")
     page.route("**/api/decode", lambda route: route.abort())
     page.keyboard.press("Control+z")
-    page.wait_for_function("document.querySelector('#nothing').textContent === 'The picture could not be made.'")
+    sync.expect(page.locator("#nothing")).to_have_text("The picture could not be made.")
 
 
 def test_a_flow_shows_no_picture_that_nobody_drew(flowing: Callable[..., Flowing]) -> None:
