@@ -16,7 +16,7 @@ from npdraw.evaluation.report import HEAD, cells
 from npdraw.evaluation.score import Score, figure
 from npdraw.model import NPDraw
 from npdraw.plan import parameters
-from npdraw.store import WEIGHTS, read_text
+from npdraw.store import WEIGHTS, all_spells, read_text
 from npdraw.words import last_names, many
 from sets import SETS
 
@@ -129,11 +129,8 @@ def _diagnosis(scores: Mapping[str, Score]) -> list[str]:
 
 
 def _made(found: Mapping[str, Any], config: Config) -> list[str]:
-    made, last = found["made"], {"prior": config.prior_stage.epochs, "model": config.model_stage.epochs}
-    work = " and ".join(
-        _stage(stage, epochs, max(0, epochs - last.get(stage, epochs)), made)
-        for stage, epochs in made["epochs"].items()
-    )
+    made = found["made"]
+    work = " and ".join(_stage(stage, **kept) for stage, kept in all_spells(made, config).items())
     if made["seconds"] is not None:
         work += f"; {made['images_seen']:,} images seen in {made['seconds']:,.0f} s of training steps"
     lines = [work + "."]
@@ -149,11 +146,8 @@ def _made(found: Mapping[str, Any], config: Config) -> list[str]:
     return lines
 
 
-def _stage(stage: str, epochs: int, before: int, made: Mapping[str, Any]) -> str:
-    """How long a stage was, and which epoch was kept by what; `before` epochs are of earlier spells."""
-    kept = dict(made.get("trained", {}).get(stage, {}))
-    last = kept.pop("epoch", None)  # 0: none of this spell
-    epoch = before + last if last else made.get(f"{stage}_epoch")
+def _stage(stage: str, epochs: int, epoch: int | None = None, **kept: float) -> str:
+    """How long a stage was, and which epoch was kept by what."""
     if not kept:
         return f"{many(epochs, 'epoch')} of the {stage}"
     (key, value), *_ = kept.items()

@@ -210,6 +210,8 @@ def test_a_seed_is_one_picture_in_any_company(run: str, tmp_path: Path) -> None:
 def test_samples_of_two_models_are_not_mixed(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sample(run, tmp_path, "--seeds", "0-2", "--png")
     sample(run, tmp_path, "--seeds", "2-4", "--png")  # more of the same model are welcome
+    (tmp_path / "images/.DS_Store").write_bytes(b"no picture")
+    sample(run, tmp_path, "--seeds", "5", "--png")  # nor does what is no picture matter
     Image.new("L", (SIDE, SIDE)).save(tmp_path / "images/mine.png")
     before = files(tmp_path)
     assert main(["sample", run, "--out", str(tmp_path), "--seeds", "0-9", "--png", "--npz"]) == 2

@@ -16,6 +16,7 @@ import table1
 from evaluation.extractors import Projection
 from marked import get, put
 from npdraw import store
+from npdraw.config import Config, ModelStage, PriorStage
 from npdraw.errors import InputError
 from npdraw.evaluation.protocol import PROTOCOLS, Protocol
 from sets import SETS
@@ -78,10 +79,13 @@ def test_a_flow_has_no_likelihood_in_the_table() -> None:
 
 def test_a_card_counts_epochs_over_all_spells() -> None:
     made = {"trained": {"prior": {"epoch": 0, "validation": 203.2}, "model": {"epoch": 90, "validation_fid": 15.9}}}
+    made |= {"epochs": {"prior": 50, "model": 150}, "prior_epoch": 48}
+    last = Config(prior_stage=PriorStage(epochs=0), model_stage=ModelStage(epochs=90))
+    spells = store.all_spells(made, last)
     assert "150 epochs of the model (epoch 150 kept, with a validation FID of 15.90)" in card._stage(
-        "model", 150, 60, made
+        "model", **spells["model"]
     )
-    assert "(epoch 48 kept" in card._stage("prior", 50, 50, made | {"prior_epoch": 48})
+    assert "(epoch 48 kept" in card._stage("prior", **spells["prior"])
 
 
 def test_what_must_be_said_of_a_row_is_said() -> None:

@@ -79,7 +79,8 @@ class Complete:
         if any(file.exists() and file.samefile(path) for file in files):
             raise InputError(f"{self.what} would be written over; choose another --out")
         model = store.load_model(self.model, device)
-        grid, _ = model.grid, self.decoding.of(model)  # what does not go with this model is refused first
+        grid = model.grid
+        self.decoding.of(model)  # what does not go with this model is refused first
         if box is not None:
             places = editing.region(grid, box, model.decoder.size)
         else:

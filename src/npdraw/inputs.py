@@ -24,6 +24,7 @@ from npdraw.data.pictures import BROKEN, INVERTED, LOOKED_AT, looks_like_paper, 
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
+from npdraw.noise import is_seed
 from npdraw.progress import Progress
 
 MOST_SEEDS = 1_000_000
@@ -65,7 +66,7 @@ def check_apart(out: Path, source: str) -> None:
 def check_unmixed(folder: Path, paths: list[Path], name: str) -> None:
     """Refuse to write samples of the model that goes by `name` to paths in a folder with pictures that are not its own:
     it would be scored, or learned from, as one model's."""
-    others = sorted({*folder.glob("*")} - {*paths}) if paths else []
+    others = sorted(p for p in {*folder.glob("*")} - {*paths} if p.suffix.lower() in SUFFIXES) if paths else []
     own = store.weights_hash(name)[:16] if others else ""
     for other in others:
         found = _inscribed(str(other))
@@ -148,11 +149,11 @@ def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
 
 
 def drawn_with(path: str, count: int) -> tuple[list[int], dict[str, Any]]:
-    """How a flow made the images of so many drawings (JSON), as the verbs and the studio write it beside
-    them: a seed for each, where none are told 0, 1, ..., and its settings."""
+    """How a flow made the images of so many drawings (JSON), as the verbs and the studio write it beside them: a seed
+    for each, where none are told 0, 1, ..., and its settings."""
     said = json.loads(store.read_text(path))
     seeds = said.get("seeds", [said.get("seed")])
-    sound = isinstance(seeds, list) and len(seeds) == count and all(type(s) is int and 0 <= s < 2**62 for s in seeds)
+    sound = isinstance(seeds, list) and len(seeds) == count and all(map(is_seed, seeds))
     return seeds if sound else list(range(count)), show.settings_in(said)
 
 

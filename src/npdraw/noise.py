@@ -13,6 +13,7 @@ from torch import Tensor
 
 from npdraw.errors import InputError
 
+SEEDS = 2**62  # how many there are
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
@@ -29,13 +30,18 @@ def _mix(x: Tensor) -> Tensor:
     return x ^ _shift(x, 31)
 
 
+def is_seed(value: object) -> bool:
+    """Whether a value, from a file by anyone, is a seed."""
+    return type(value) is int and 0 <= value < SEEDS
+
+
 def seed_list(n: int, seed: int | Sequence[int]) -> list[int]:
     """The seeds of n samples: `seed, seed + 1, ...`, or the given sequence as it is, whatever n."""
     if not isinstance(n, SupportsIndex) or n < 0:
         raise InputError(f"the number of samples must be a whole number of at least 0, not {n}")
     one_by_one = seed if isinstance(seed, Iterable) else [seed]
     seeds = [seed + i for i in range(n)] if isinstance(seed, int) else list(one_by_one)
-    if any(not isinstance(s, int) or not 0 <= s < 2**62 for s in seeds):
+    if any(not isinstance(s, int) or not 0 <= s < SEEDS for s in seeds):
         raise InputError("a seed must be an integer from 0 to 2^62 - 1")
     return seeds
 

@@ -26,6 +26,7 @@ from torch import Tensor
 from npdraw.config import EVALUATIONS
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.noise import is_seed
 from npdraw.store import replacing
 
 Pixels = npt.NDArray[np.uint8]
@@ -246,7 +247,7 @@ def inscription(data: bytes) -> Inscription | None:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
             said = json.loads(image.info[KEYWORD])
         drawing, seed = Drawing.from_json(json.dumps(said["drawing"])), said["seed"]
-        seed = seed if type(seed) is int and 0 <= seed < 2**62 else None
+        seed = seed if is_seed(seed) else None
         if len(drawing) == 1 and all(isinstance(said[k], str) for k in ("model", "weights")):
             return Inscription(drawing, said["model"], said["weights"], seed, **settings_in(said))
     except Exception:  # a file by anyone: Pillow and the reading of JSON raise much

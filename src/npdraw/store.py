@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from importlib import resources
 from pathlib import Path
@@ -277,6 +277,19 @@ def shipped_scores(source: str | Path) -> dict[str, Any]:
     folder = _model_folder(source).resolve()
     shipped = folder in [path.resolve() for path in shipped_models().values()]
     return json.loads(read_text(folder / "scores.json")) if shipped else {}
+
+
+def all_spells(made: Mapping[str, Any], config: Config) -> dict[str, dict[str, Any]]:
+    """By stage: epochs over all spells of training, which one was kept, and with what score, from what a scores.json
+    says of how a model was made; its `config` is that of the last spell, and so is what was kept."""
+    last = {"prior": config.prior_stage.epochs, "model": config.model_stage.epochs}
+    stages = {}
+    for stage, epochs in made["epochs"].items():
+        if kept := made.get("trained", {}).get(stage, {}):  # epoch 0: of an earlier spell
+            before = max(0, epochs - last.get(stage, epochs))
+            kept = {**kept, "epoch": before + kept["epoch"] if kept["epoch"] else made.get(f"{stage}_epoch")}
+        stages[stage] = {"epochs": epochs, **kept}
+    return stages
 
 
 def shipped_models() -> dict[str, Path]:

@@ -430,16 +430,11 @@ def _yaml(values: dict[str, Any]) -> str:
 
 def _whole(made: dict[str, Any], config: Config) -> dict[str, Any]:
     """What made a shipped model, by its scores.json: over all spells of training, where weights know of the last."""
-    last = {"prior": config.prior_stage.epochs, "model": config.model_stage.epochs}
-    stages = {}
-    for stage, epochs in made["epochs"].items():
-        kept = made.get("trained", {}).get(stage, {})  # epoch 0: of an earlier spell
-        if kept:
-            before = max(0, epochs - last.get(stage, epochs))
-            kept = {**kept, "epoch": before + kept["epoch"] if kept["epoch"] else made.get(f"{stage}_epoch")}
-        stages[stage] = {"epochs": epochs, **kept}
+    from npdraw import store
+
     rest = {name: value for name, value in made.items() if value and name not in ("epochs", "prior_epoch")}
-    return {**rest, "command": last_names(made.get("command", "not recorded")), "trained": stages}
+    command = last_names(made.get("command", "not recorded"))
+    return {**rest, "command": command, "trained": store.all_spells(made, config)}
 
 
 def _animation(model: "NPDraw", drawing: "Drawing", images: "Tensor", stem: Path) -> list[Path]:

@@ -153,11 +153,15 @@ class Evaluation:
         found = {s: frechet(real.moments[s], reference.moments[s]) for s in spaces} if real is not None else {}
         return {space: found.get(space) for space in self.inception.spaces}
 
+    @property
+    def _largest(self) -> str:
+        """The network's largest space, whose distances are those that others have."""
+        return next(iter(self.inception.spaces))
+
     def _name(self, kind: str, space: str) -> tuple[str, str]:
         """Key and label of a distance in one of the network's spaces."""
-        largest = next(iter(self.inception.spaces))
-        estimated = " (estimated Inception)" if space == largest and self.inception.estimated else ""
-        suffix = "" if space == largest else f"-{space}"
+        estimated = " (estimated Inception)" if space == self._largest and self.inception.estimated else ""
+        suffix = "" if space == self._largest else f"-{space}"
         return f"{kind.lower()}{suffix.replace('-', '_')}", f"{kind}{suffix}{estimated}"
 
     @cached_property
@@ -175,19 +179,19 @@ class Evaluation:
             value, spread = frechet_with_spread(*moments, samples.kept[space])
             low, high = max(0.0, value - 1.96 * spread), value + 1.96 * spread
             note = f"other samples: 95 % within {figure(low)} to {figure(high)}"
-            if space != next(iter(self.inception.spaces)):
+            if space != self._largest:
                 note = f"of {space} features, not to be compared with FID; {note}"
             yield Score(*self._name("FID", space), value, spread, self._floors[space], note)
 
     def kid(self) -> Iterator[Score]:
-        space = next(iter(self.inception.spaces))
+        space = self._largest
         reference, real = self.seen_reference.kept[space], self.seen_real
         found = kernel_distance(self.seen_samples.kept[space], reference)
         floor = None if real is None or real.count < FEWEST else kernel_distance(real.kept[space], reference).mean
         yield Score(*self._name("KID", space), found.mean, found.spread, floor, "± over subsets")
 
     def prdc(self) -> Iterator[Score]:
-        space = next(iter(self.inception.spaces))
+        space = self._largest
         reference, real = self.seen_reference.kept[space], self.seen_real
         found = prdc(reference, self.seen_samples.kept[space])
         floors = None if real is None or real.count <= NEIGHBOURS else prdc(reference, real.kept[space])
