@@ -194,7 +194,7 @@ def test_the_condition_is_the_canvas_and_the_drawn_cells() -> None:
         torch.arange(9)[None],
         torch.tensor([[1, 0, 1, 1, 0, 0, 1, 0, 1]]) > 0,
     )
-    found = model.condition(drawing, torch.zeros(1, 3, 9, 12))
+    found = model.condition(drawing, torch.zeros(1, 3, 9, 12), torch.ones(1))
     grid, drawn = Grid(9, 12, 4), drawing.whether[0].tolist()
     assert found.shape == (1, 4, 9, 12) and torch.equal(found[:, :3], model.render(drawing))
     top, left = grid.corner
@@ -203,7 +203,7 @@ def test_the_condition_is_the_canvas_and_the_drawn_cells() -> None:
             cell = (i + top) // 4 * 3 + (j + left) // 4
             assert found[0, 3, i, j] == drawn[cell]
     noise = torch.randn(1, 3, 9, 12)
-    noisy = model.condition(drawing, noise)
+    noisy = model.condition(drawing, noise, torch.ones(1))
     assert torch.equal(noisy[:, :3], found[:, :3] + noise) and torch.equal(noisy[:, 3], found[:, 3])
 
 
@@ -220,7 +220,7 @@ def test_a_seed_is_one_picture_in_any_batch() -> None:
 
 def test_evaluations_and_freedom_are_of_the_config_unless_given() -> None:
     model, other = small(), small({"evaluations": 9, "freedom": 0.5})
-    drawing = model.sample(1).drawing
+    drawing = model.sample(1).sketch
     assert torch.equal(model.decode(drawing, 0, 9, 0.5), other.decode(drawing))
     assert not torch.equal(model.decode(drawing, 0, 9), model.decode(drawing))
     assert not torch.equal(model.decode(drawing, 0, None, 0.5), model.decode(drawing))
@@ -240,8 +240,8 @@ def watched(model: NPDraw, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor
 
 def test_freedom_is_noise_on_the_canvas_whose_strength_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small()
-    drawing = model.sample(1).drawing
-    plain, seen = model.condition(drawing, torch.zeros(1, 3, 9, 12)), watched(model, monkeypatch)
+    drawing = model.sample(1).sketch
+    plain, seen = model.condition(drawing, torch.zeros(1, 3, 9, 12), torch.ones(1)), watched(model, monkeypatch)
 
     def noise(seed: int, freedom: float) -> Tensor:
         model.decode(drawing, seed, 1, freedom)
@@ -260,7 +260,7 @@ def test_freedom_is_noise_on_the_canvas_whose_strength_is_told(monkeypatch: pyte
 def test_noise_in_training_has_all_strengths(monkeypatch: pytest.MonkeyPatch) -> None:
     model, images = small(), torch.rand(400, 3, 9, 12)
     parses, seen = model.parse(images), watched(model, monkeypatch)
-    plain = model.condition(parses, torch.zeros(400, 3, 9, 12))
+    plain = model.condition(parses, torch.zeros(400, 3, 9, 12), torch.ones(400))
     torch.manual_seed(0)
     model.training_loss(images, parses, model.posterior.noise(400), torch.tensor(1.0), None, 1.0)
     ((condition, strength),) = seen
@@ -276,7 +276,7 @@ def test_some_drawings_in_training_are_unfinished(monkeypatch: pytest.MonkeyPatc
     model.config = replace(model.config, model_stage=stage)
     parses, seen = model.parse(images), watched(model, monkeypatch)
     parses = Drawing(parses.what, torch.arange(9).expand(2000, -1), torch.ones_like(parses.whether))
-    whole = model.condition(parses, torch.zeros(2000, 3, 9, 12))
+    whole = model.condition(parses, torch.zeros(2000, 3, 9, 12), torch.ones(2000))
     torch.manual_seed(0)
     full = model.training_loss(images, parses, model.posterior.noise(2000), torch.tensor(1.0), None, 1.0)
     ((condition, _),) = seen
@@ -305,7 +305,7 @@ def test_settings_that_make_no_picture(evaluations: Any, freedom: Any) -> None:
 
 def test_freedom_that_was_not_learned() -> None:
     model = small()
-    drawing = model.sample(1).drawing
+    drawing = model.sample(1).sketch
     model.config = replace(model.config, model_stage=replace(model.config.model_stage, noise=0.0))
     assert model.decode(drawing, freedom=0).shape == (1, 3, 9, 12)
     with pytest.raises(InputError, match="learned from no noise"):

@@ -40,6 +40,13 @@ def to_unit(pixels: Tensor) -> Tensor:
     return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
 
 
+def to_bytes(images: Tensor) -> Tensor:
+    """Floats in [0, 1] as the bytes of a PNG, rounded half up. NaN becomes 0."""
+    x = images.detach().float()
+    x = x.fmax(x.new_zeros(())).clamp_max(1)
+    return (x * 255 + 0.5).to(torch.uint8)  # what is behind the point is cut off
+
+
 @dataclass(frozen=True)
 class Grid:
     """A canvas of height x width cut into cells of part_size x part_size, in raster order."""
@@ -182,6 +189,15 @@ def place_masks(drawing: Drawing, places: int) -> Tensor:
     return (drawing.where[..., None] == torch.arange(places, device=drawing.device)) & drawing.whether[..., None]
 
 
+def parts_by_place(drawing: Drawing, places: int) -> tuple[Tensor, Tensor]:
+    """The part in each place, the highest number where several are drawn there, -1 where none is, and how many are
+    drawn there: (B,L) int64 each."""
+    b, device = len(drawing), drawing.device
+    none = torch.full((b, places), -1, dtype=torch.int64, device=device)
+    what = none.scatter_reduce(1, drawing.where, torch.where(drawing.whether, drawing.what, -1), "amax")
+    return what, torch.zeros_like(none).scatter_add(1, drawing.where, drawing.whether.long())
+
+
 def used_places(masks: Tensor) -> Tensor:
     """Places drawn before each step: (B,T,L) -> (B,T,L) bool."""
     return (masks.long().cumsum(1) - masks.long()) > 0
@@ -237,6 +253,17 @@ def render_steps(drawing: Drawing, parts: Tensor, grid: Grid) -> tuple[Tensor, T
 def mask_cells(masks: Tensor, grid: Grid, dtype: torch.dtype) -> Tensor:
     """Place masks as one-channel cells: (B,T,L) -> (B,T,L,K*K)."""
     return masks.to(dtype)[..., None].expand(*masks.shape, grid.part_size**2)
+
+
+def seam(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
+    """Some cells (B,L) bool as a mask of an image of `size`: 1 inside, falling to 0 within half a cell around them.
+
+    (B,1,H,W), float32
+    """
+    mask = F.interpolate(grid.join(mask_cells(cells, grid, torch.float32)), size)
+    reach = max(1, round(grid.part_size * size[0] / grid.height / 4))  # pixels: grown by so many, softened over as many
+    grown = F.max_pool2d(mask, 2 * reach + 1, 1, reach)
+    return F.avg_pool2d(grown, 2 * reach + 1, 1, reach, count_include_pad=False)
 
 
 def soft_cell_canvases(what: Tensor, where: Tensor, whether: Tensor, parts: Tensor) -> Tensor:

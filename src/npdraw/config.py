@@ -236,6 +236,8 @@ class DecoderConfig:
     """How often a flow's net is run for a picture."""
     freedom: float = 0.0
     """How a flow takes a drawing: 0, keep to it; 1, improve on it, most of it hidden by noise (model_stage.noise)."""
+    maps: bool = False
+    """Let the freedom differ from cell to cell: cells that a person drew have none. A flow can learn this later."""
     guide: int = 0
     """Channels of a flow's guide, a smaller flow that learns for a shorter time (model_stage.guide_epochs); 0: none."""
     guidance: float = 0.0
@@ -373,6 +375,7 @@ class Config:
             ("model-stage.noise", self.model_stage.noise),
             ("model-stage.unfinished", self.model_stage.unfinished),
             ("decoder.guide", self.decoder.guide),
+            ("decoder.maps", self.decoder.maps),
         ):
             if value and self.decoder.likelihood != "flow":
                 raise InputError(f"{name} is of flows; give --{name} 0, or --decoder.likelihood flow")

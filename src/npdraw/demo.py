@@ -13,12 +13,11 @@ from pathlib import Path
 import torch
 
 from npdraw import show, store
-from npdraw.canvas import render_steps, to_unit
+from npdraw.canvas import render_steps, to_bytes, to_unit
 from npdraw.config import Config
 from npdraw.data import Subset, binarise, load
 from npdraw.drawing import agreement
 from npdraw.evaluation.classifier import train_classifier
-from npdraw.evaluation.protocol import as_bytes
 from npdraw.model import NPDraw
 from npdraw.progress import Progress
 from npdraw.training import train
@@ -69,7 +68,7 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     show.save_animation(frames, out / "animation")
 
     judge = train_classifier(Subset(data.train), data.labels["train"]["class"], False, "cpu", Progress(quiet=True))
-    shown = to_unit(as_bytes(sample.images))
+    shown = to_unit(to_bytes(sample.images).cpu())
     real = judge.certainties(to_unit(data.test))
     found = Findings(
         sure=int((judge.certainties(shown).amax(1) >= SURE).sum()),

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 
 from npdraw import bank
-from npdraw.canvas import Grid, last_cells
+from npdraw.canvas import Grid, last_cells, parts_by_place
 from npdraw.config import Config
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -40,10 +40,7 @@ def tidy(drawing: Drawing, parts: Tensor, grid: Grid) -> Drawing:
     Where one is, no part need look like the maximum of several: the nearest (L2) to it takes their place.
     parts (M,C,K,K)
     """
-    what, where, whether = drawing.check(len(parts), grid.cells).tensors()
-    times = torch.zeros(len(drawing), grid.cells, dtype=torch.int64, device=drawing.device)  # (B,L)
-    cells = torch.full_like(times, NONE).scatter_reduce(1, where, torch.where(whether, what, NONE), "amax")
-    times = times.scatter_add(1, where, whether.long())
+    cells, times = parts_by_place(drawing.check(len(parts), grid.cells), grid.cells)  # (B,L) each
     left = last_cells(drawing, parts, grid.cells)[times > 1]  # (repeated,D)
     cells[times > 1] = bank.nearest(left, parts.flatten(1))[0]
     return _drawing(cells)

@@ -11,6 +11,8 @@ Choices:
 - A canvas comes with noise, of a strength that the net is told: what noise hides of a drawing, the net makes up, and so
   it improves on drawings with faults, as samples have them (as Ho et al. 2022 do between the nets of a cascade). In
   training strengths are of all sizes up to `model_stage.noise`; in use the strength is a choice, `freedom`.
+- With `maps` the noise has a strength for each cell: one more channel says how far a cell's strength is below that of
+  the rest. It is 0 where all cells have the same, so a flow without maps can be continued with them.
 - A UNet at full resolution: residual blocks with group norm and SiLU, modulated by time and strength; sides are halved
   until none is above 8; there one layer of attention. From below channels are 2.5, 2, 1, 1/2 ... times `width`: a
   larger image has further, thinner levels on top.
@@ -21,6 +23,7 @@ Choices:
 """
 
 import math
+from collections.abc import Callable
 from itertools import pairwise
 
 import torch
@@ -93,13 +96,21 @@ class Flow(nn.Module):
 
     frequencies: Tensor
 
-    def __init__(self, channels: int, size: tuple[int, int], width: int = 128, blocks: int = 2, guide: int = 0):
+    def __init__(
+        self,
+        channels: int,
+        size: tuple[int, int],
+        width: int = 128,
+        blocks: int = 2,
+        guide: int = 0,
+        maps: bool = False,
+    ):
         super().__init__()
-        self.channels, self.size, self.blocks = channels, size, blocks
+        self.channels, self.size, self.blocks, self.maps = channels, size, blocks, maps
         widths, told = channels_of(size, width), 2 * width
         self.register_buffer("frequencies", math.pi * torch.logspace(0, 3, TIMES), persistent=False)
         self.told = nn.Sequential(nn.Linear(2 * TIMES + 1, told), nn.SiLU(), nn.Linear(told, told), nn.SiLU())
-        self.first = nn.Conv2d(2 * channels + 1, widths[0], 3, padding=1)
+        self.first = nn.Conv2d(2 * channels + 1 + maps, widths[0], 3, padding=1)
         self.down, self.smaller, self.larger, self.up = (nn.ModuleList() for _ in range(4))
         for i, c in enumerate(widths):
             self.down.extend(Block(c, c, told) for _ in range(blocks))  # of one level after the other
@@ -111,11 +122,11 @@ class Flow(nn.Module):
         self.attention = Attention(widths[-1])
         self.norm, self.last = _norm(widths[0]), nn.Conv2d(widths[0], channels, 3, padding=1)
         nn.init.zeros_(self.last.weight)
-        self.guide = Flow(channels, size, guide, blocks) if guide else None
+        self.guide = Flow(channels, size, guide, blocks, maps=maps) if guide else None
 
     def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
-        """The velocity at points x (B,C,H,W) of times t (B,), for conditions (B,C+1,h,w) of canvas and drawn cells, and
-        the strengths (B,) of the noise on these canvases: float32 (B,C,H,W)"""
+        """The velocity at points x (B,C,H,W) of times t (B,), for conditions (B,C+1,h,w) of canvas and drawn cells (and
+        with `maps` (B,C+2,h,w)), and the strengths (B,) of the noise on these canvases: float32 (B,C,H,W)"""
         phases = t[:, None] * self.frequencies  # (B,TIMES)
         told = self.told(torch.cat([phases.sin(), phases.cos(), strength[:, None]], dim=1))
         x = self.first(torch.cat([x, F.interpolate(condition, size=self.size)], dim=1))
@@ -141,10 +152,17 @@ class Flow(nn.Module):
         return (self(at * x + (1 - at) * noise, t, condition, strength) - (x - noise)).square().mean()
 
     def generate(
-        self, noise: Tensor, condition: Tensor, evaluations: int, strength: float, guidance: float = 0.0
+        self,
+        noise: Tensor,
+        condition: Tensor,
+        evaluations: int,
+        strength: float,
+        guidance: float = 0.0,
+        correct: Callable[[Tensor, float], Tensor] | None = None,
     ) -> Tensor:
         """Follow the velocity from noise (B,C,H,W): images in [0, 1], (B,C,H,W). With guidance, velocities are led away
-        from the guide's by so many times their difference."""
+        from the guide's by so many times their difference. `correct` takes the image in [-1, 1] that each evaluation
+        predicts, and the level of noise there (0 at the last one), and gives the one that is followed instead."""
         points, told = times(evaluations), noise.new_full((len(noise),), strength)
         x = image = before = (1 - points[0]) * noise
         length = 0.0  # of the step before, in the logarithm of the noise level; none
@@ -154,6 +172,8 @@ class Flow(nn.Module):
             if self.guide is not None and guidance and GUIDED[0] <= (1 - here) / here <= GUIDED[1]:
                 velocity = velocity + guidance * (velocity - self.guide(*given))
             before, image = image, x + (1 - here) * velocity
+            if correct is not None:
+                image = correct(image, 0.0 if there == 1 else (1 - here) / here)
             if there == 1:
                 break
             left = (1 - there) / (1 - here)  # how much of x stays

@@ -1,4 +1,4 @@
-"""`replay`: a function of one tensor as one CUDA graph.
+"""`replay`: a function of tensors as one CUDA graph.
 
 Drawing a batch is thousands of small kernels, and on a GPU the host takes longer to launch them than the device to run
 them. Recorded once and replayed, they are one launch, and the same kernels on the same shapes: the same numbers.
@@ -17,14 +17,14 @@ from weakref import WeakKeyDictionary
 import torch
 from torch import Tensor, nn
 
-Work = Callable[[Tensor], tuple[Tensor, ...]]
+Work = Callable[..., tuple[Tensor, ...]]
 KEPT = 2  # settings of one owner
 
 
 @dataclass
 class _Recording:
     graph: torch.cuda.CUDAGraph | None = None  # none before the second call
-    given: Tensor | None = None
+    given: tuple[Tensor, ...] = ()
     made: tuple[Tensor, ...] = ()
 
 
@@ -33,11 +33,11 @@ _LOCK = threading.Lock()  # a recording has one place for what it is given
 
 
 @torch.no_grad()
-def replay(owner: nn.Module, settings: Hashable, work: Work, given: Tensor) -> tuple[Tensor, ...]:
-    """`work(given)`, where `work` reads the weights of `owner` and `settings` is all else that it depends on."""
+def replay(owner: nn.Module, settings: Hashable, work: Work, *given: Tensor) -> tuple[Tensor, ...]:
+    """`work(*given)`, where `work` reads the weights of `owner` and `settings` is all else that it depends on."""
     places = tuple(x.data_ptr() for x in chain(owner.parameters(), owner.buffers()))
-    key = (settings, given.shape, given.device, places)
-    with _LOCK, torch.cuda.device(given.device):
+    key = (settings, tuple((x.shape, x.dtype, x.device) for x in given), places)
+    with _LOCK, torch.cuda.device(given[0].device):
         recordings = _RECORDINGS.setdefault(owner, {})
         recording = recordings.pop(key, None)
         if recording is None:
@@ -45,12 +45,12 @@ def replay(owner: nn.Module, settings: Hashable, work: Work, given: Tensor) -> t
                 del recordings[old]
         recordings[key] = recording or _Recording()  # the last one used comes last
         if recording is None:
-            return work(given)  # this also loads the kernels, which must not happen while a graph is recorded
+            return work(*given)  # this also loads the kernels, which must not happen while a graph is recorded
         if recording.graph is None:
-            recording.given, recording.graph = given.clone(), torch.cuda.CUDAGraph()
+            recording.given, recording.graph = tuple(x.clone() for x in given), torch.cuda.CUDAGraph()
             with torch.cuda.graph(recording.graph, capture_error_mode="thread_local"):
-                recording.made = work(recording.given)
-        assert recording.given is not None
-        recording.given.copy_(given)
+                recording.made = work(*recording.given)
+        for place, x in zip(recording.given, given, strict=True):
+            place.copy_(x)
         recording.graph.replay()
         return tuple(x.clone() for x in recording.made)

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import NamedTuple, Self, SupportsIndex
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npdraw import likelihoods
@@ -20,10 +19,13 @@ from npdraw.canvas import (
     Grid,
     last_cells,
     mask_cells,
+    parts_by_place,
     place_masks,
     render,
+    seam,
     soft_cell_canvases,
     some_places,
+    to_bytes,
     to_unit,
     used_places,
 )
@@ -38,8 +40,10 @@ from npdraw.noise import normal, seed_list, uniform, wide
 from npdraw.parsing import parse
 from npdraw.posterior import Posterior
 from npdraw.prior import Prior, fixed_batch
+from npdraw.projection import project
 
 CHUNK = 256  # images at a time in functions that take a whole set
+KEPT_FROM = 0.5  # level of noise below which kept parts are projected; before, the picture has not taken shape
 _POSTERIOR_STREAM, _NOISE_STREAM, _VEIL_STREAM = 1, 3, 4  # the last two: of a flow's picture and of its canvas
 
 
@@ -49,11 +53,16 @@ def flow_batch(device: torch.device) -> int:
 
 
 class Sample(NamedTuple):
-    """Pictures drawn by the model: what is shown, the canvas under it, and the drawing that made it."""
+    """Pictures drawn by the model, the drawings that belong to them, and the prior's sketches that they began with.
+
+    With a likelihood drawing and sketch are the same. A flow improves on a sketch, so there the drawing is the parse of
+    the picture.
+    """
 
     images: Tensor  # (B,C,H,W)
-    canvases: Tensor  # (B,C,h,w)
+    canvases: Tensor  # (B,C,h,w), of the drawings
     drawing: Drawing
+    sketch: Drawing
 
 
 class Elbo(NamedTuple):
@@ -95,7 +104,7 @@ class NPDraw(nn.Module):
         x = c.decoder
         self.decoder: Decoder | Flow
         if x.likelihood == "flow":
-            self.decoder = Flow(d.channels, size, x.width, x.blocks, x.guide)
+            self.decoder = Flow(d.channels, size, x.width, x.blocks, x.guide, x.maps)
         else:
             outputs = likelihoods.outputs(x.likelihood, d.channels, x.mixtures)
             self.decoder = Decoder(d.channels, c.canvas_size, size, outputs, x.width, x.middle, x.shortcut)
@@ -140,17 +149,20 @@ class NPDraw(nn.Module):
         seed: int | Sequence[int] = 0,
         evaluations: int | None = None,
         freedom: float | None = None,
+        kept: Tensor | None = None,
     ) -> Tensor:
         """What the model shows for each drawing: (B,C,H,W). Batches are padded, so a drawing always looks the same.
 
         A flow makes number i from the noise of seed + i (or seed[i]); the same drawing with the same seed is the same
-        picture, and a drawing that differs in one cell one that differs around it. More evaluations are better and
-        slower, fewer a preview. With freedom 0 it keeps to the drawing, up to 1 it improves on it. To other decoders
-        these three say nothing.
+        picture. More evaluations are better and slower, fewer a preview. With freedom 0 it keeps to the drawing, up to
+        1 it improves on it. In the cells `kept`, (B,L) or (L,) bool, the parser finds the drawn parts again: they have
+        no freedom of their own (`decoder.maps`), and the picture is moved until it holds (projection.py). Other
+        decoders ignore all of these.
         """
         self._no_batch_statistics()
         if isinstance(self.decoder, Flow):
-            return self._flow(expect(drawing).to(self.device), seed_list(len(drawing), seed), evaluations, freedom)
+            drawing = expect(drawing).to(self.device).check(len(self.bank), self.grid.cells)
+            return self._flow(drawing, seed_list(len(drawing), seed), evaluations, freedom, kept)
         canvas, size = self.render(drawing), min(CHUNK, fixed_batch(self.device))
         pictures = [canvas.new_zeros(0, self.config.data.channels, *self.decoder.size)]
         for x in canvas.split(size) if len(canvas) else ():
@@ -158,8 +170,56 @@ class NPDraw(nn.Module):
             pictures.append(self.likelihood(padded).picture()[: len(x)])
         return torch.cat(pictures)
 
-    def _flow(self, drawing: Drawing, seeds: list[int], evaluations: int | None, freedom: float | None) -> Tensor:
-        """`decode` by a flow, as many pictures at a time as `flow_batch` says; on a GPU each time as one CUDA graph."""
+    @torch.no_grad()
+    def redraw(
+        self,
+        pictures: Tensor,
+        drawing: Drawing,
+        edited: Tensor,
+        seed: int | Sequence[int] = 0,
+        evaluations: int | None = None,
+        freedom: float | None = 0.0,
+        keep: bool = True,
+    ) -> Tensor:
+        """Pictures (B,C,H,W), uint8 or float in [0, 1], whose cells `edited`, (B,L) or (L,) bool, are made anew as the
+        edited drawings say. All else stays, to the bit, but for a soft seam of half a cell: (B,C,H,W) in [0, 1].
+
+        A flow sees the picture around the edited cells while it makes them, and with `keep` their parts are kept (see
+        `decode`). Other decoders make the whole picture, of which the edited cells are taken.
+        """
+        pictures, drawing = self._images(pictures), expect(drawing).to(self.device)
+        if len(pictures) != len(drawing):
+            raise InputError(f"{len(drawing)} drawings need as many pictures, not {len(pictures)}")
+        edited = self._cells(edited, len(drawing))
+        mask = seam(edited, self.grid, self.decoder.size)  # (B,1,H,W)
+        if isinstance(self.decoder, Flow):
+            self._no_batch_statistics()
+            drawing, seeds = drawing.check(len(self.bank), self.grid.cells), seed_list(len(drawing), seed)
+            made = self._flow(drawing, seeds, evaluations, freedom, edited if keep else None, (pictures, mask))
+        else:
+            made = torch.lerp(pictures, self.decode(drawing), mask)
+        return torch.where(mask > 0, made, pictures)
+
+    def _cells(self, cells: Tensor, count: int) -> Tensor:
+        """Which cells, (B,L) or (L,) bool, for each of so many drawings: (B,L)"""
+        if cells.dtype != torch.bool or cells.shape not in ((self.grid.cells,), (count, self.grid.cells)):
+            raise InputError(
+                f"cells must be booleans of the shape ({self.grid.cells},) or ({count}, {self.grid.cells}), not "
+                f"{cells.dtype} of the shape {tuple(cells.shape)}"
+            )
+        return cells.to(self.device).expand(count, -1)
+
+    def _flow(
+        self,
+        drawing: Drawing,
+        seeds: list[int],
+        evaluations: int | None,
+        freedom: float | None,
+        kept: Tensor | None = None,
+        around: tuple[Tensor, Tensor] | None = None,
+    ) -> Tensor:
+        """`decode` by a flow, as many pictures at a time as `flow_batch` says; on a GPU each time as one CUDA graph.
+        `around` are the pictures (B,C,H,W) and masks (B,1,H,W) of `redraw`."""
         c, net, device = self.config, self.decoder, self.device
         assert isinstance(net, Flow)
         evaluations = c.decoder.evaluations if evaluations is None else evaluations
@@ -175,30 +235,67 @@ class NPDraw(nn.Module):
         if freedom and not c.model_stage.noise:
             raise InputError("this flow learned from no noise (model-stage.noise), so it has no freedom; leave it at 0")
         strength, guidance = c.model_stage.noise * freedom, c.decoder.guidance
-        shape, size = (c.data.channels, *net.size), flow_batch(device)
+        shape, size, parts = (c.data.channels, *net.size), flow_batch(device), self.bank.parts
         found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
+        fixed: list[Tensor] = []  # beside noise and condition: what and kept (B,L), then picture and mask
+        if kept is not None:
+            what, times = parts_by_place(drawing, self.grid.cells)
+            kept = self._cells(kept, len(drawing)) & (times == 1)  # no part looks like several in one place
+            fixed += [what.clamp_min(0), kept]
+        fixed += [] if around is None else [2 * around[0] - 1, around[1]]
 
-        def work(given: Tensor) -> tuple[Tensor]:
-            noise, condition = given.split([shape[0], shape[0] + 1], dim=1)
+        def work(noise: Tensor, condition: Tensor, *fixed: Tensor) -> tuple[Tensor]:
+            def correct(image: Tensor, level: float) -> Tensor:
+                if kept is not None and level <= KEPT_FROM:
+                    image = 2 * project((image.float() + 1) / 2, fixed[0], fixed[1], parts, self.grid) - 1
+                return image if around is None else torch.lerp(fixed[-2], image, fixed[-1])
+
             with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                return (net.generate(noise, condition, evaluations, strength, guidance),)
+                return (net.generate(noise, condition, evaluations, strength, guidance, correct if fixed else None),)
 
+        settings = (evaluations, strength, guidance, kept is not None, around is not None)
         for first in range(0, len(drawing), size):
             index = torch.arange(first, first + size, device=device).clamp_max(len(drawing) - 1)  # pad with the last
             noise = normal(wanted[index], math.prod(shape), _NOISE_STREAM).to(device).reshape(-1, *shape)
             veil = normal(wanted[index], shape[0] * math.prod(c.canvas_size), _VEIL_STREAM).to(device)
-            condition = self.condition(drawing[index], strength * veil.reshape(-1, shape[0], *c.canvas_size))
-            given = torch.cat([noise, F.interpolate(condition, size=net.size)], dim=1)  # (B,2C+1,H,W)
-            settings = (evaluations, strength, guidance)
-            (made,) = replay(net, settings, work, given) if device.type == "cuda" else work(given)
+            condition = self.condition(
+                drawing[index],
+                veil.reshape(-1, shape[0], *c.canvas_size),
+                noise.new_full((size,), strength),
+                kept[index] if kept is not None and net.maps else None,
+            )
+            given = (noise, condition, *(x[index] for x in fixed))
+            (made,) = replay(net, settings, work, *given) if device.type == "cuda" else work(*given)
             found.append(made[: len(drawing) - first])
         return torch.cat(found)
 
-    def condition(self, drawing: Drawing, noise: Tensor) -> Tensor:
-        """What a flow sees of drawings: their canvases with noise (B,C,h,w), and which cells are drawn. (B,C+1,h,w)"""
+    def condition(self, drawing: Drawing, noise: Tensor, strength: Tensor, clear: Tensor | None = None) -> Tensor:
+        """What a flow sees of drawings: their canvases, with noise (B,C,h,w) of strengths (B,) on all but the `clear`
+        cells (B,L) bool; which cells are drawn; and of a flow with maps how far below its picture's the strength of
+        each cell is. (B,C+1,h,w), with maps (B,C+2,h,w)"""
         canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
-        drawn = mask_cells(place_masks(drawing, self.grid.cells).any(1), self.grid, canvas.dtype)
-        return torch.cat([canvas + noise, self.grid.join(drawn)], dim=1)
+        drawn = place_masks(drawing, self.grid.cells).any(1)  # (B,L)
+        clear = torch.zeros_like(drawn) if clear is None else clear
+        drawn_, clear_ = (self.grid.join(mask_cells(x, self.grid, canvas.dtype)) for x in (drawn, clear))  # (B,1,h,w)
+        strength = strength[:, None, None, None]
+        seen = [canvas + strength * (1 - clear_) * noise, drawn_]
+        if isinstance(self.decoder, Flow) and self.decoder.maps:
+            seen.append(-strength * clear_)
+        return torch.cat(seen, dim=1)
+
+    @torch.no_grad()
+    def depict(
+        self,
+        sketch: Drawing,
+        seed: int | Sequence[int] = 0,
+        evaluations: int | None = None,
+        freedom: float | None = None,
+    ) -> tuple[Tensor, Drawing]:
+        """The pictures (B,C,H,W) of drawings by the prior, as `decode` makes them, and the drawings that belong to
+        these. A flow improves on a sketch, so there the drawing is the picture's own parse: one Gibbs step, a picture
+        given its drawing, then the drawing given that picture."""
+        images = self.decode(sketch, seed, evaluations, freedom)
+        return images, sketch if self.likely else self.parse(to_bytes(images))
 
     @torch.no_grad()
     def sample(
@@ -212,8 +309,9 @@ class NPDraw(nn.Module):
     ) -> Sample:
         """Draw new images; number i is the one of seed + i (or seed[i]) in any batch. See `Prior.sample`."""
         heat = self.config.temperature if temperature is None else temperature
-        drawing = self.prior.sample(n, seed, heat, top_k, top_p, prefix)
-        return Sample(self.decode(drawing, seed), self.render(drawing), drawing)
+        sketch = self.prior.sample(n, seed, heat, top_k, top_p, prefix)
+        images, drawing = self.depict(sketch, seed)
+        return Sample(images, self.render(drawing), drawing, sketch)
 
     # --- from images to drawings ---
 
@@ -382,7 +480,10 @@ class NPDraw(nn.Module):
         strength = stage.noise * torch.rand(b, device=device)
         veil = torch.randn(b, images.shape[1], *self.config.canvas_size, device=device)
         shown = self._unfinished(parses, stage.unfinished) if stage.unfinished else parses
-        return net.loss(images, self.condition(shown, strength[:, None, None, None] * veil), strength)
+        clear = None
+        if net.maps:  # half of the pictures have cells without noise: a few, many, a box, all but a box
+            clear = some_places(b, self.grid, device) & (torch.rand(b, 1, device=device) < 0.5)
+        return net.loss(images, self.condition(shown, veil, strength, clear), strength)
 
     def _unfinished(self, parses: Drawing, share: float) -> Drawing:
         """Parses, whose step t is place t, of which about a share is left without some of their steps: half of these

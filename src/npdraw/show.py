@@ -1,7 +1,7 @@
 """Pictures: tensors become PIL images and files here, and nowhere else.
 
 Choices:
-- Tensors are floats in [0, 1], channels first, grey (C=1) or colour (C=3); `to_uint8` has the one rounding rule.
+- Tensors are floats in [0, 1], channels first, grey (C=1) or colour (C=3); `canvas.to_bytes` has the one rounding rule.
 - Images are only ever enlarged by whole factors and by nearest neighbour, so a pixel of the model stays a square.
 - Sheets lie on a dark ground with mid-grey gaps: black images are seen apart, and white ones do not glare.
 - A file is written under a temporary name in its folder and then renamed, so a reader never meets half of it.
@@ -18,11 +18,11 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-import torch
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
+from npdraw.canvas import to_bytes
 from npdraw.config import EVALUATIONS
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -49,10 +49,7 @@ def to_uint8(images: Tensor) -> Pixels:
             "images to show must be floats in [0, 1] of shape (batch, 1 or 3 channels, height, width); "
             f"got {images.dtype} of shape {tuple(images.shape)}"
         )
-    x = images.detach().float()
-    x = x.fmax(x.new_zeros(())).clamp_max(1)  # NaN becomes 0
-    x = (x * 255 + 0.5).to(torch.uint8).permute(0, 2, 3, 1).cpu()  # (B,H,W,C), what is behind the point is cut off
-    pixels: Pixels = x.numpy()
+    pixels: Pixels = to_bytes(images).permute(0, 2, 3, 1).cpu().numpy()  # (B,H,W,C)
     return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
 
 

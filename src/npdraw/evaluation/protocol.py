@@ -15,7 +15,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from npdraw import show
+from npdraw.canvas import to_bytes
 from npdraw.config import Config
 from npdraw.data import ImageSet, Subset, choose
 from npdraw.data.splits import shuffled
@@ -105,13 +105,7 @@ def draw(model: NPDraw, count: int, seed: int, temperature: float | None, progre
     for i in range(0, count, CHUNK):
         n = min(CHUNK, count - i)
         drawn = model.sample(n, seed + i, temperature)
-        pixels.append(as_bytes(drawn.images))
+        pixels.append(to_bytes(drawn.images).cpu())
         drawings.append(drawn.drawing.to("cpu"))
         progress.step(count=n)
     return torch.cat(pixels), Drawing.cat(drawings)
-
-
-def as_bytes(images: Tensor) -> Tensor:
-    """Floats (B,C,H,W) in [0, 1] as the bytes of a PNG, on the CPU."""
-    pixels = torch.from_numpy(show.to_uint8(images))
-    return pixels[:, None] if pixels.ndim == 3 else pixels.permute(0, 3, 1, 2).contiguous()

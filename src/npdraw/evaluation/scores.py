@@ -17,7 +17,7 @@ from torch import Tensor
 
 from npdraw import show
 from npdraw.baselines.vae import VAE, load_vae
-from npdraw.canvas import to_unit
+from npdraw.canvas import to_bytes, to_unit
 from npdraw.data import ImageSet, Subset, choose
 from npdraw.data import images as at_rest
 from npdraw.data.splits import shuffled
@@ -269,7 +269,7 @@ class Evaluation:
         rebuilt = []
         self.progress.start(title, count)
         for i in range(0, count, protocol.CHUNK):
-            rebuilt.append(protocol.as_bytes(self.model.decode(draw(slice(i, i + protocol.CHUNK)), seed=i)))
+            rebuilt.append(to_bytes(self.model.decode(draw(slice(i, i + protocol.CHUNK)), seed=i)).cpu())
             self.progress.step(count=len(rebuilt[-1]))
         return torch.cat(rebuilt)
 

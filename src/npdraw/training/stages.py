@@ -237,7 +237,7 @@ def train(
         if fabric.device.type == "cuda":  # the layout that convolutions want there: none is changed in a step
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if start is not None:
-            model.load_state_dict(model.state_dict() | start.state_dict())  # which may lack a guide
+            model.load_state_dict(model.state_dict() | _widened(start.state_dict(), model.state_dict()))
         training = _resident(parts.train, model, config.seed, config.data.mirrored)
         validation = _resident(parts.validation, model, 0)
         if run.writes:
@@ -265,6 +265,16 @@ def train(
             show.curves(rows, run.folder / "pictures" / "curves.png", keys)
         run.close()
     return model
+
+
+def _widened(start: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights to start from, which may lack a guide, and the channel of maps in a flow's first layer: that starts at 0,
+    so the flow begins as it was."""
+    found = dict(start)
+    for name, x in start.items():
+        if name.startswith("decoder.") and x.ndim == 4 and wanted[name].shape[1] == x.shape[1] + 1:
+            found[name] = torch.cat([x, torch.zeros_like(x[:, :1])], dim=1)
+    return found
 
 
 def settle(config: Config, data: ImageSet) -> Config:
@@ -314,7 +324,8 @@ def _check_start(config: Config) -> str:
         )
     own = fixed(store.model_config(config.init))
     for name, value in fixed(config).items():
-        if value != own[name] and (name != "decoder.guide" or own[name]):  # a model without a guide may be given one
+        # a model without a guide, or without maps, may be given them
+        if value != own[name] and (name not in ("decoder.guide", "decoder.maps") or own[name]):
             option = name.replace("_", "-")
             raise InputError(
                 f"{option} {value} does not go with the weights of {config.init}, which are for {own[name]}; leave "
