@@ -2,7 +2,7 @@
 
     python experiments/figure_samples.py
 
-Seeds 0 to 31 at each model's own temperature, none left out, to docs/images/sampled-NAME.png; README.md's Results show
+Seeds 0 to 31 at each model's own temperature, none left out, to docs/images/sampled-NAME.png; docs/gallery.md shows
 them.
 """
 
@@ -18,11 +18,11 @@ COLUMNS = 16
 
 
 def shown(models: dict[str, NPDraw]) -> str:
-    """The part of README.md that shows the pictures."""
+    """The part of docs/gallery.md that shows the pictures."""
     seeds = f"seeds {SEEDS[0]} to {SEEDS[-1]}"
     return "\n".join(
         f'`NPDraw.from_pretrained("{name}")`, {seeds}, {drawn(models[name].config)}, none left out:\n\n'
-        f"![canvases and images of the {name} model](docs/images/sampled-{name}.png)\n"
+        f"![canvases and images of the {name} model](images/sampled-{name}.png)\n"
         for name in sorted(models, key=lambda name: (not name.endswith("-plus"), name))  # the best ones first
     )
 
@@ -34,7 +34,7 @@ def main() -> None:
         rows = {"canvas": model.as_given(found.canvases), "image": model.as_given(found.images)}
         picture = show.pairs(rows, COLUMNS, scale=max(1, 64 // model.config.data.width))
         print(show.save_picture(picture, ROOT / "docs" / "images" / f"sampled-{name}.png"))
-    put(ROOT / "README.md", "sampled", shown(models))
+    put(ROOT / "docs" / "gallery.md", "sampled", shown(models))
 
 
 if __name__ == "__main__":

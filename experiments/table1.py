@@ -11,8 +11,8 @@ in OUT/NAME-seedS/shipped. With --init it is another spell of the model that an 
 epochs of stage two, from its weights. `score` takes the scores of such a run, or of a saved model, by the protocol
 `paper` into FOLDER/scores, and the row into table1.json. A model is scored once. A row that is to be replaced has to be
 removed by hand, and that is to be told: test images choose nothing. With --count it is a try and no row. `table` writes
-README.md's table from the rows. `ship` puts a scored model into the package, with its card. SOURCE is another place of
-the same images, a .npz.
+the tables of docs/results.md and README.md from the rows. `ship` puts a scored model into the package, with its card.
+SOURCE is another place of the same images, a .npz.
 """
 
 import argparse
@@ -47,7 +47,7 @@ from sets import SETS
 
 ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "experiments" / "table1.json"
-README, LIST = ROOT / "README.md", ROOT / "docs" / "models.md"
+README, RESULTS, LIST = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "models.md"
 MODELS = ROOT / "src" / "npdraw" / "models"
 BEFORE = "before.jsonl"  # of a run, the metrics of the spells before it
 PLUS = "-plus"  # of the presets past the paper
@@ -221,11 +221,28 @@ def table(found: Mapping[str, Mapping[str, Row]]) -> str:
     head = ("set", *whose, "NLL, importance-weighted", "seeds", "epochs")
     told = (
         f"{PROTOCOLS['paper'].samples:,} samples against the test images, and as many real training images in their "
-        "place (protocol `paper`, [docs/scores.md](docs/scores.md)). ± is one standard deviation: over seeds or, where "
+        "place (protocol `paper`, [scores.md](scores.md)). ± is one standard deviation: over seeds or, where "
         "there is one, over other samples.",
         "Epochs are of the prior + of the model; the paper has 200 + 500.",
     )
     return markdown(head, lines) + "\n" + "".join(f"- {note}\n" for note in (*told, *dict.fromkeys(notes)))
+
+
+def short_table(found: Mapping[str, Mapping[str, Row]]) -> str:
+    """README.md's table: one line for each set, FID alone."""
+
+    def fid(preset: str) -> str:
+        scores = [read_scores(row)["fid"] for row in found.get(preset, {}).values()]
+        return figure(statistics.fmean(score.value for score in scores)) if scores else "not measured yet"
+
+    lines = []
+    for name in TABLE:
+        real = [read_scores(row)["fid"].real for row in found.get(name, {}).values()]
+        floor = figure(statistics.fmean(x for x in real if x is not None)) if real else ""
+        paper = SETS[name].paper
+        lines.append((SETS[name].title, fid(name), fid(name + PLUS), f"{paper:.2f}", SETS[name].peer, floor))
+    head = ("FID", "npdraw", "npdraw, `-plus`", "the paper", "best peer in the paper", "real images")
+    return markdown(head, lines)
 
 
 def _mean(scores: list[Score]) -> str:
@@ -291,7 +308,8 @@ def main(words: list[str] | None = None) -> int:
             case "score":
                 score(given.folder, given.data, given.inception, given.cache, given.count)
             case "table":
-                put(README, "table1", table(rows()))
+                put(RESULTS, "table1", table(rows()))
+                put(README, "results", short_table(rows()))
             case "ship":
                 ship(given.folder, given.name)
     except (InputError, TrainingError) as error:

@@ -93,7 +93,7 @@ def test_info_tells_all_of_its_training_and_no_path_of_another_machine(
 def test_the_list_and_the_pictures_are_of_all_of_them() -> None:
     assert get(table1.LIST, "models") == listing(SHIPPED)
     shown = figure_samples.shown({name: store.load_model(name) for name in SHIPPED})
-    assert get(table1.README, "sampled") == shown
+    assert get(table1.ROOT / "docs" / "gallery.md", "sampled") == shown
     for name in SHIPPED:
         assert (table1.ROOT / "docs" / "images" / f"sampled-{name}.png").is_file()
 

@@ -47,8 +47,14 @@ def cells(text: str, title: str) -> list[str]:
     return [cell.strip() for cell in line.strip("|").split("|")]
 
 
-def test_readme_has_the_table_of_the_rows() -> None:
-    assert get(table1.README, "table1") == table1.table(table1.rows())
+def test_pages_have_the_tables_of_the_rows() -> None:
+    assert get(table1.RESULTS, "table1") == table1.table(table1.rows())
+    assert get(table1.README, "results") == table1.short_table(table1.rows())
+
+
+def test_the_short_table_has_the_means_of_the_seeds() -> None:
+    found = {"mnist": {str(i): row("mnist", i, fid) for i, fid in enumerate((2.0, 3.0))}}
+    assert cells(table1.short_table(found), "MNIST")[1:4] == ["2.500", "not measured yet", PAPER["MNIST"]]
 
 
 def test_a_row_that_is_not_measured_says_so() -> None:
@@ -96,9 +102,11 @@ def test_what_must_be_said_of_a_row_is_said() -> None:
 
 
 def test_table_leaves_the_rest_of_the_page_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    page = tmp_path / "README.md"
+    page, short = tmp_path / "results.md", tmp_path / "README.md"
     page.write_text("before\n<!-- table1 -->\nold\n<!-- /table1 -->\nafter\n")
-    monkeypatch.setattr(table1, "README", page)
+    short.write_text("<!-- results -->\nold\n<!-- /results -->\n")
+    monkeypatch.setattr(table1, "RESULTS", page)
+    monkeypatch.setattr(table1, "README", short)
     monkeypatch.setattr(table1, "ROWS", tmp_path / "table1.json")
     assert table1.main(["table"]) == 0
     assert page.read_text() == f"before\n<!-- table1 -->\n{table1.table({})}<!-- /table1 -->\nafter\n"

@@ -1,6 +1,6 @@
 """`Prior`: p(drawing), a causal Transformer over the canvases that a drawing makes.
 
-Choices, where paper and released code are silent or differ (docs/architecture.md has the reasons):
+Choices, where paper and released code are silent or differ (docs/decisions.md has the reasons):
 - The sequence is a learned start token, then canvas and place mask after steps 1 .. T-1, each a (C+1)-channel image
   through the shallow CNN; the last canvas never enters. Sinusoidal step positions, pre-norm blocks, GELU. Dropout on
   the embedding and on what each layer adds, not inside attention or MLP, where it costs most on a CPU.
