@@ -22,7 +22,7 @@ from torch import Tensor
 from npdraw import store
 from npdraw.completing import complete, fixed_first
 from npdraw.data import load
-from npdraw.training.stages import train
+from npdraw.training.trainer import train
 
 RESULTS = Path(__file__).with_suffix(".json")
 DIGITS, ASKED = 40, 8

@@ -17,7 +17,7 @@ import torch
 from npdraw import store
 from npdraw.config import Split
 from npdraw.data import load
-from npdraw.training.stages import train
+from npdraw.training.trainer import train
 
 RESULTS = Path(__file__).with_suffix(".json")
 SHIFTS = (0, 1, 2)

@@ -42,7 +42,7 @@ from npdraw.evaluation.score import Score, figure
 from npdraw.evaluation.scores import Evaluation
 from npdraw.inputs import pick_device
 from npdraw.progress import Progress
-from npdraw.training.stages import train as train_model
+from npdraw.training.trainer import train as train_model
 from sets import SETS
 
 ROOT = Path(__file__).parents[1]

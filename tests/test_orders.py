@@ -20,7 +20,7 @@ from npdraw.completing import complete
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.prior import Prior
-from npdraw.training.ordering import some_orders
+from npdraw.training.augment import some_orders
 from test_prior import KINDS, random_drawing, tiny
 from training import tiny as tiny_run
 

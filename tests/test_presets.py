@@ -13,7 +13,7 @@ from npdraw.canvas import Grid
 from npdraw.config import Config
 from npdraw.data import ImageSet
 from npdraw.model import NPDraw
-from npdraw.training import stages
+from npdraw.training import stages, trainer
 from training import tiny
 
 PAPER = ("mnist", "omniglot", "cifar10", "celeba")
@@ -137,9 +137,9 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("npdraw.prior.fixed_batch", lambda device: 2)
     monkeypatch.setattr("npdraw.model.fixed_batch", lambda device: 2)
     monkeypatch.setattr(stages, "SHOWN", 2)
-    monkeypatch.setattr("npdraw.training.moving.STAYS", 0.0)  # of four images none may be moved otherwise
+    monkeypatch.setattr("npdraw.training.augment.STAYS", 0.0)  # of four images none may be moved otherwise
     images = tiny.strokes(5, side, channels)
-    model = stages.train(few, ImageSet(name, images), tmp_path / "run", quiet=True)
+    model = trainer.train(few, ImageSet(name, images), tmp_path / "run", quiet=True)
 
     for stage, epochs in (("prior", 1), ("guide", 5 * guided), ("model", 1 + 5 * flow)):
         ends = [r["step"] for r in tiny.rows(tmp_path / "run", stage) if "total" in r]
@@ -150,7 +150,7 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
     assert set(moved) >= {n for n, p in model.named_parameters() if p.ndim > 1}  # every matrix has learned
 
     loaded = NPDraw.from_pretrained(tmp_path / "run")
-    assert loaded.config == stages.settle(few, ImageSet(name, images))
+    assert loaded.config == trainer.settle(few, ImageSet(name, images))
     assert not tiny.differing(dict(loaded.state_dict()), dict(model.state_dict()))
     sample, again = model.sample(2, seed=5), loaded.sample(2, seed=5)
     assert sample.images.shape == (2, channels, side, side)

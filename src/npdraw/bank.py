@@ -16,7 +16,8 @@ from typing import Any, Self
 import torch
 from torch import Tensor, nn
 
-from npdraw.canvas import Stack, to_unit
+from npdraw.canvas import Grid, Shrunk, Stack, to_unit
+from npdraw.config import Config
 from npdraw.errors import InputError
 
 BLANK = 0.1  # a patch whose brightest pixel is below this is blank
@@ -68,6 +69,13 @@ class PartBank(nn.Module):
         chosen = candidates[medoids]
         order = torch.sort(chosen.sum(1), stable=True).indices
         return cls(chosen[order].reshape(parts, images.shape[1], part_size, part_size))
+
+
+def build_bank(config: Config, images: Stack, grid: Grid) -> PartBank:
+    """The bank that a config asks for, of images as the canvas sees them."""
+    seen: Stack = images if images.shape[-2:] == (grid.height, grid.width) else Shrunk(images, grid)
+    b = config.bank
+    return PartBank.build(seen, b.part_size, b.parts, b.patches, config.seed)
 
 
 def check_range(pixels: Tensor) -> None:

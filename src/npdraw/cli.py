@@ -18,8 +18,8 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 import tyro
 
 from npdraw.config import Config, Reading
+from npdraw.distributed import this_process
 from npdraw.errors import InputError, TrainingError
-from npdraw.processes import this_process
 from npdraw.verbs import VERBS, Early, Train, Verb
 
 T = TypeVar("T")

@@ -44,8 +44,8 @@ class Bank:
         if self.out.suffix != ".safetensors":
             raise InputError(f"--out {self.out} should end in .safetensors")
         from npdraw import inputs, show, store
+        from npdraw.bank import build_bank
         from npdraw.data import Subset
-        from npdraw.training.stages import build_bank
 
         inputs.check_folder(self.out.absolute().parent)
         if self.parts < 1 or self.patches < 1:

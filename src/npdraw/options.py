@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from tyro.conf import DisallowNone, FlagCreatePairsOff, Positional, arg
 
 from npdraw.config import EVALUATIONS, Reading
+from npdraw.distributed import this_process
 from npdraw.errors import InputError
-from npdraw.processes import this_process
 
 if TYPE_CHECKING:
     from npdraw.model import NPDraw

@@ -11,13 +11,13 @@ from torch.autograd.graph import saved_tensors_hooks
 from npdraw.bank import PartBank
 from npdraw.config import Config, ModelStage, PriorStage
 from npdraw.data import ImageSet, choose
+from npdraw.distributed import this_process
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow
 from npdraw.model import NPDraw, flow_batch
 from npdraw.prior import fixed_batch
-from npdraw.processes import this_process
-from npdraw.training.moving import moves_of
+from npdraw.training.augment import moves_of
 from npdraw.words import many
 
 

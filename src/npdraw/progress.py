@@ -10,7 +10,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeRemainingColumn
 from rich.progress import Progress as Bar
 
-from npdraw.processes import this_process
+from npdraw.distributed import this_process
 
 EVERY = 15.0  # seconds between plain lines
 

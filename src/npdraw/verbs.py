@@ -107,7 +107,7 @@ class Train:
         from npdraw.plan import plan
         from npdraw.training import train
         from npdraw.training.run import Run
-        from npdraw.training.stages import settle
+        from npdraw.training.trainer import settle
 
         config, out = self.config, self.out or derive.default_out(self.target, self.config)
         if not config.data.source:

@@ -23,7 +23,7 @@ from npdraw.evaluation.request import Request
 from npdraw.evaluation.score import Score
 from npdraw.evaluation.scores import Evaluation
 from npdraw.progress import Progress
-from npdraw.training import stages
+from npdraw.training import trainer
 from npdraw.training.scoring import SampleScore
 from training import tiny
 
@@ -131,7 +131,7 @@ def test_a_run_is_not_scored_on_images_it_was_trained_on(tmp_path: Path, capsys:
     pngs(tmp_path / "mine", tiny.strokes(100))
     source = str(tmp_path / "mine")
     config = tiny.config({"data": {"source": source, "validation": 10}})
-    stages.train(config, load(source), tmp_path / "run", quiet=True)
+    trainer.train(config, load(source), tmp_path / "run", quiet=True)
     Image.fromarray(tiny.strokes(1, seed=9)[0, 0].numpy()).save(tmp_path / "mine" / "000-new.png")
     words = ["evaluate", str(tmp_path / "run"), "--out", str(tmp_path / "out"), "--metrics", "kid", "--count", "20"]
     code = main([*words, *QUICK])

@@ -14,7 +14,7 @@ from npdraw.cli import main
 from npdraw.derive import adopt
 from npdraw.errors import InputError, TrainingError
 from npdraw.flow import Flow
-from npdraw.training import loop, stages
+from npdraw.training import loop, stages, trainer
 from training import tiny
 
 STAGE = {"parsed_start": 1.0, "parsed_end": 1.0, "noise": 0.5, "unfinished": 0.2, "optimizer": "muon", "epochs": 3}
@@ -159,4 +159,4 @@ def test_a_guide_learns_for_a_shorter_time_than_its_flow(home: Path, tmp_path: P
         with pytest.raises(InputError, match=r"than its flow, which has 3 epochs; give --model-stage\.guide-epochs"):
             tiny.train(tmp_path / "run", {**long, **start})
     assert not (tmp_path / "run").exists()
-    stages.settle(tiny.config({**long, "init": str(home / "plain")}), tiny.data())
+    trainer.settle(tiny.config({**long, "init": str(home / "plain")}), tiny.data())

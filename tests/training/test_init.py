@@ -18,7 +18,7 @@ from npdraw.derive import adopt, derive
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
 from npdraw.parsing import parse
-from npdraw.training import loop, stages
+from npdraw.training import loop, trainer
 from training import tiny
 
 FEW = ImageSet("few strokes", tiny.strokes(60, seed=5))
@@ -39,7 +39,7 @@ def config(start: Path) -> Config:
 
 
 def train(folder: Path, config: Config, images: ImageSet = FEW) -> NPDraw:
-    return stages.train(config, images, folder, quiet=True)
+    return trainer.train(config, images, folder, quiet=True)
 
 
 def words(start: Path, *more: str) -> list[str]:
@@ -118,7 +118,7 @@ def test_the_start_is_kept_where_no_epoch_is_better_and_it_is_said(
     start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     wild = replace(config(start), prior_stage=replace(config(start).prior_stage, rate=1.0))
-    model = stages.train(wild, FEW, tmp_path / "run")
+    model = trainer.train(wild, FEW, tmp_path / "run")
     assert "nats an image, of the weights it starts from; no epoch had less" in capsys.readouterr().out
     losses = tiny.losses(tmp_path / "run", "prior", "validation")
     assert len(losses) == 4 and min(losses) == losses[0] < losses[1]

@@ -9,14 +9,14 @@ from npdraw.canvas import Mirrored, to_unit
 from npdraw.data import Subset
 from npdraw.drawing import Drawing
 from npdraw.parsing import parse
-from npdraw.training import stages
-from npdraw.training.stages import Images
+from npdraw.training import augment, stages
+from npdraw.training.augment import Images
 from training import tiny
 
 
 def resident(mirrored: bool) -> Images:
     pixels = tiny.strokes(20)
-    return stages._resident(Subset(pixels, torch.arange(20)), tiny.untrained(), 0, mirrored)
+    return augment.resident(Subset(pixels, torch.arange(20)), tiny.untrained(), 0, mirrored)
 
 
 def test_a_mirror_image_has_its_own_parse() -> None:

@@ -12,7 +12,7 @@ from npdraw.data import choose
 from npdraw.drawing import Drawing
 from npdraw.parsing import parse
 from npdraw.training import stages
-from npdraw.training.moving import moves_of, some_moves
+from npdraw.training.augment import moves_of, some_moves
 from training import tiny
 
 

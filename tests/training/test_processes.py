@@ -12,10 +12,10 @@ import pytest
 import torch
 
 from npdraw import store
+from npdraw.distributed import Process, this_process
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
-from npdraw.processes import Process, this_process
-from npdraw.training import stages
+from npdraw.training import fabric
 from training import tiny
 
 CHANGES: tiny.Settings = {
@@ -182,4 +182,4 @@ def test_tasks_that_are_not_as_many_on_each_node(slurm: pytest.MonkeyPatch, tmp_
 def test_more_processes_than_gpus(slurm: pytest.MonkeyPatch) -> None:
     slurm.setattr(torch.cuda, "device_count", lambda: 1)  # as with --gpus-per-task 1
     with pytest.raises(InputError, match="4 processes on a machine need as many GPUs, and this one sees 1"):
-        stages.make_fabric(tiny.config(), "cuda")
+        fabric.make_fabric(tiny.config(), "cuda")

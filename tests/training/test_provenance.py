@@ -12,7 +12,7 @@ import npdraw
 from evaluation.extractors import Projection
 from npdraw import store
 from npdraw.cli import main
-from npdraw.training import provenance, stages
+from npdraw.training import provenance, trainer
 from training import tiny
 from training.test_scoring import DATA, SampleScore, scored
 
@@ -59,7 +59,7 @@ def test_a_run_says_what_made_it(
 def test_the_epoch_and_the_score_that_were_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     told = iter([3.0, 1.0, 2.0])
     monkeypatch.setattr(SampleScore, "__call__", lambda self, model: next(told))
-    stages.train(scored(), DATA, tmp_path / "run", quiet=True, network=lambda **given: Projection())
+    trainer.train(scored(), DATA, tmp_path / "run", quiet=True, network=lambda **given: Projection())
     assert store.provenance(tmp_path / "run")["trained"]["model"] == {"epoch": 2, "validation_fid": 1.0}
 
 

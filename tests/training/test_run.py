@@ -20,7 +20,7 @@ from npdraw.data import ImageSet
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
 from npdraw.progress import Progress
-from npdraw.training import stages
+from npdraw.training import trainer
 from npdraw.training.run import Run, pack_optimizer, unpack_optimizer
 from training import tiny
 
@@ -58,7 +58,7 @@ def test_folder_holds_the_run(finished: Path) -> None:
 
 
 def test_folder_can_be_read(finished: Path) -> None:
-    config = stages.settle(tiny.config(), tiny.data())
+    config = trainer.settle(tiny.config(), tiny.data())
     assert store.read_config(finished / "config.yaml") == config
     model = NPDraw.from_pretrained(finished)
     assert model.config == config
@@ -234,14 +234,14 @@ def plain(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_quiet_run_says_nothing(tmp_path: Path, capfd: pytest.CaptureFixture[str], plain: None) -> None:
-    stages.train(tiny.config(), tiny.data(), tmp_path / "run", quiet=True)
+    trainer.train(tiny.config(), tiny.data(), tmp_path / "run", quiet=True)
     assert capfd.readouterr() == ("", "")
 
 
 def test_output_that_is_no_terminal_gets_a_few_plain_lines(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], plain: None
 ) -> None:
-    stages.train(tiny.config(), tiny.data(), tmp_path / "run")
+    trainer.train(tiny.config(), tiny.data(), tmp_path / "run")
     out, err = capfd.readouterr()
     assert err == ""
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", out)  # no control codes but the end of a line

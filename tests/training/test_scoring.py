@@ -19,7 +19,7 @@ from npdraw.evaluation.protocol import sampled
 from npdraw.model import NPDraw
 from npdraw.plan import plan
 from npdraw.progress import Progress
-from npdraw.training import stages
+from npdraw.training import trainer
 from npdraw.training.scoring import SampleScore
 from training import tiny
 
@@ -41,7 +41,7 @@ DATA = ImageSet("strokes", tiny.strokes(220), tiny.strokes(30, seed=1))
 
 
 def train(folder: Path, config: Config, network: Projection | None = None) -> NPDraw:
-    return stages.train(config, DATA, folder, quiet=True, network=lambda **given: network or Projection())
+    return trainer.train(config, DATA, folder, quiet=True, network=lambda **given: network or Projection())
 
 
 def values(folder: Path, name: str = "validation_fid") -> dict[int, float]:
@@ -249,9 +249,9 @@ def test_scores_see_validation_images_and_no_test_image(tmp_path: Path) -> None:
     pixels = DATA.train.clone()
     pixels[validation] = 255 - pixels[validation]
     others = ImageSet("strokes", DATA.train, 255 - tiny.strokes(30, seed=1))
-    stages.train(config, others, tmp_path / "two", quiet=True, network=lambda **given: Projection())
+    trainer.train(config, others, tmp_path / "two", quiet=True, network=lambda **given: Projection())
     changed = ImageSet("strokes", pixels, DATA.test)
-    stages.train(config, changed, tmp_path / "three", quiet=True, network=lambda **given: Projection())
+    trainer.train(config, changed, tmp_path / "three", quiet=True, network=lambda **given: Projection())
     assert values(tmp_path / "one") == values(tmp_path / "two") != values(tmp_path / "three")
 
 
@@ -264,11 +264,11 @@ def test_the_plan_speaks_of_scores() -> None:
 def test_no_network_no_scores_and_nothing_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("NPDRAW_INCEPTION", str(tmp_path / "nothing.safetensors"))
     with pytest.raises(InputError, match="--inception"):
-        stages.train(scored(), DATA, tmp_path / "run", quiet=True)
+        trainer.train(scored(), DATA, tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()
 
 
 def test_too_few_validation_images_are_told_before_anything_is_done(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"3 validation images are too few to .* or --model-stage.score-every 0"):
-        stages.train(scored(), ImageSet("strokes", tiny.strokes(30)), tmp_path / "run", quiet=True)
+        trainer.train(scored(), ImageSet("strokes", tiny.strokes(30)), tmp_path / "run", quiet=True)
     assert not (tmp_path / "run").exists()

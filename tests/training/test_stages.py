@@ -23,9 +23,10 @@ from npdraw.likelihoods import Likelihood
 from npdraw.model import Loss, NPDraw
 from npdraw.plan import plan
 from npdraw.prior import Prior
-from npdraw.training import loop, stages
+from npdraw.training import augment, calibration, loop, stages, trainer
+from npdraw.training.augment import Images
+from npdraw.training.calibration import calibrate
 from npdraw.training.loop import order
-from npdraw.training.stages import Images, calibrate
 from training import tiny
 
 
@@ -57,8 +58,8 @@ def test_stage_one_keeps_its_best_validation_epoch(tmp_path: Path, monkeypatch: 
             "model_stage": {"epochs": 1},
         }
 
-    original = stages._resident
-    monkeypatch.setattr(stages, "_resident", lambda x, *rest: original(Subset(255 - x[:]) if len(x) == 8 else x, *rest))
+    original = augment.resident
+    monkeypatch.setattr(trainer, "resident", lambda x, *rest: original(Subset(255 - x[:]) if len(x) == 8 else x, *rest))
     tiny.train(tmp_path / "long", changes(12))
     scores = tiny.losses(tmp_path / "long", "prior", "validation")
     best = min(range(12), key=scores.__getitem__)
@@ -111,14 +112,14 @@ def test_best_epoch_survives_a_stop(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_validation_images_are_not_trained_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Bank, both stages and BatchNorm's statistics see the training images alone."""
     seen: list[Subset] = []
-    resident, build = stages._resident, stages.build_bank
+    resident, build = augment.resident, trainer.build_bank
 
     def noted(images: Subset) -> Subset:
         seen.append(images)
         return images
 
-    monkeypatch.setattr(stages, "_resident", lambda x, *rest: resident(noted(x), *rest))
-    monkeypatch.setattr(stages, "build_bank", lambda c, x, grid: build(c, noted(x), grid))
+    monkeypatch.setattr(trainer, "resident", lambda x, *rest: resident(noted(x), *rest))
+    monkeypatch.setattr(trainer, "build_bank", lambda c, x, grid: build(c, noted(x), grid))
     tiny.train(tmp_path / "run")
     parts = choose(tiny.data(), Split(), 8)
     assert not set(parts.train.index.tolist()) & set(parts.validation.index.tolist())
@@ -290,14 +291,14 @@ def test_a_split_sees_its_own_images_only(tmp_path: Path, split: Split) -> None:
     data = ImageSet("watched", watched, labels=labels)
     derive(data, Reading(), split)
     plan(config, data, "cpu")
-    stages.train(config, data, tmp_path / "a", quiet=True)
+    trainer.train(config, data, tmp_path / "a", quiet=True)
     parts = choose(ImageSet("plain", pixels, labels=labels), split, config.data.validation)
     allowed = set(parts.train.index.tolist()) | set(parts.validation.index.tolist())
     assert watched.read == allowed and len(allowed) < 120
     foreign = torch.tensor(sorted(set(range(120)) - allowed))
     other = pixels.clone()
     other[foreign] = 255 - other[foreign]
-    stages.train(config, ImageSet("other", other, labels=labels), tmp_path / "b", quiet=True)
+    trainer.train(config, ImageSet("other", other, labels=labels), tmp_path / "b", quiet=True)
     assert not tiny.differing(tiny.weights(tmp_path / "a"), tiny.weights(tmp_path / "b"))
 
 
@@ -401,7 +402,7 @@ def test_statistics_of_several_batches_are_those_of_one(tmp_path: Path, monkeypa
     calibrate(model, training)
     whole = [(m.running_mean.clone(), m.running_var.clone()) for m in norms_of(model)]  # type: ignore[union-attr]
     canvases = model.render(model.encode(training.pixels[order(80, 0, "calibration", 0)], seed=0))
-    monkeypatch.setattr(stages, "CHUNK", 38)
+    monkeypatch.setattr(calibration, "CHUNK", 38)
     calls = iter(canvases.split(38))
     monkeypatch.setattr(NPDraw, "render", lambda self, drawing: next(calls))  # the same draws in other batches
     for layer in norms_of(model):
@@ -418,7 +419,7 @@ def test_statistics_of_a_number_of_images_that_leaves_one(tmp_path: Path, monkey
     small = {"data": {"height": 8, "width": 8, "canvas": 8}}
     images = tiny.strokes(17, side=8)
     model = untrained(tiny.config(small), images)
-    monkeypatch.setattr(stages, "CHUNK", 16)
+    monkeypatch.setattr(calibration, "CHUNK", 16)
     calibrate(model, Images(Subset(images), torch.arange(17), model.parse(images)))
     assert all(bool(torch.isfinite(x).all()) for x in model.state_dict().values())
 
@@ -522,7 +523,7 @@ def test_posterior_is_used(tmp_path: Path) -> None:
     digits = load("digits")
     assert digits.test is not None
     config = from_dict(Config, DIGITS)
-    model = stages.train(config, ImageSet("digits", digits.train[:560]), tmp_path / "run", quiet=True)
+    model = trainer.train(config, ImageSet("digits", digits.train[:560]), tmp_path / "run", quiet=True)
     torch.manual_seed(config.seed)
     before = NPDraw(config, model.bank).eval()
     images = digits.test[:200].float() / 255
@@ -561,7 +562,7 @@ def test_stage_one_ends_when_its_patience_does(tmp_path: Path, monkeypatch: pyte
     changes: tiny.Settings = {"prior_stage": {"epochs": 7, "patience": 2}, "model_stage": {"epochs": 0}}
     with monkeypatch.context() as patch:
         patch.setattr(Prior, "terms", terms)
-        patch.setattr(stages, "finish", lambda *_: {"validation_elbo": 0.0})
+        patch.setattr(trainer, "finish", lambda *_: {"validation_elbo": 0.0})
         tiny.train(tmp_path / "run", changes)
         assert len(tiny.losses(tmp_path / "run", "prior", "validation")) == 5
         tiny.train(tmp_path / "run", changes)

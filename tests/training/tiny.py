@@ -22,7 +22,7 @@ from npdraw.config import Config, from_dict
 from npdraw.data import ImageSet
 from npdraw.model import NPDraw
 from npdraw.store import read_tensors
-from npdraw.training import loop, stages
+from npdraw.training import loop, trainer
 
 SETTINGS: dict[str, Any] = {
     "data": {"height": 12, "width": 12, "channels": 1, "canvas": 12, "validation": 8},
@@ -75,7 +75,7 @@ def untrained(changes: Settings | None = None, contrast: float = 1.0) -> NPDraw:
 
 
 def train(folder: Path, changes: Settings | None = None, images: ImageSet | None = None) -> NPDraw:
-    return stages.train(config(changes), images or data(), folder, quiet=True)
+    return trainer.train(config(changes), images or data(), folder, quiet=True)
 
 
 def rows(folder: Path, stage: str = "") -> list[dict[str, Any]]:
@@ -148,7 +148,7 @@ def main(folder: str, changes: str) -> None:
             unhurried(seed, stage, step, rank)
 
         loop.seed_step = seed_step
-    stages.train(config(json.loads(changes)), data(), folder)
+    trainer.train(config(json.loads(changes)), data(), folder)
 
 
 if __name__ == "__main__":

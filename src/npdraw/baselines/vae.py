@@ -163,9 +163,9 @@ def train_vae(
     progress: Progress, seed: int = 0,
 ) -> VAE:  # fmt: skip
     """A VAE of images; `ink`: every pixel is drawn as 0 or 1."""
+    from npdraw.training.fabric import make_fabric
     from npdraw.training.loop import Stage, fit  # Lightning takes seconds to import, and is needed once
     from npdraw.training.run import Run
-    from npdraw.training.stages import make_fabric
 
     device = torch.device(device)
     batch = min(len(images), max(FEWEST, min(BATCH, NUMBERS // images.shape[1:].numel())))

@@ -1,0 +1,169 @@
+"""`train`: images to a trained model, in the paper's two stages (stages.py), in a run directory (run.py).
+
+A killed run goes on from its last checkpoint; see loop.py for why it ends in the same bits.
+"""
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from npdraw import show, store
+from npdraw.bank import build_bank
+from npdraw.canvas import Grid
+from npdraw.config import Config, fixed
+from npdraw.data import ImageSet, choose
+from npdraw.data.images import describe
+from npdraw.errors import InputError
+from npdraw.evaluation.features import Extractor
+from npdraw.evaluation.inception import load_inception
+from npdraw.evaluation.kernel import FEWEST
+from npdraw.model import NPDraw
+from npdraw.progress import Progress
+from npdraw.training.augment import resident
+from npdraw.training.fabric import make_fabric
+from npdraw.training.loop import enough_memory
+from npdraw.training.provenance import made_by
+from npdraw.training.run import Run
+from npdraw.training.stages import SHOWN, finish, fit_guide, fit_model, fit_prior
+from npdraw.words import many
+
+SCORES = ("validation_fid", "validation_fid_768", "validation_kid")  # whichever the number of images allows
+
+
+def train(
+    config: Config,
+    data: ImageSet,
+    folder: str | Path,
+    device: str = "cpu",
+    quiet: bool = False,
+    network: Callable[..., Extractor] = load_inception,
+) -> NPDraw:
+    """Train a model on a data set in a run directory, or go on with the run that the directory holds.
+
+    `network(device=, progress=)` loads what samples are scored with, where the config asks for scores.
+    """
+    config = settle(config, data)
+    fabric = make_fabric(config, device)
+    fabric.launch()
+    run = Run.open(folder, config, writes=fabric.is_global_zero)
+    if run.writes:
+        run.made = made_by(f"train(config, {data.name!r}, {str(folder)!r})", config, fabric.device, fabric.world_size)
+    parts = choose(data, config.split, config.data.validation)
+    with Progress(quiet) as progress:
+        scorer = network(device=fabric.device, progress=progress) if config.model_stage.score_every else None
+        grid = Grid(*config.canvas_size, config.bank.part_size)
+        start = store.load_model(config.init) if config.init else None
+        if run.has_bank:
+            bank = run.bank()
+            progress.say(f"going on with the run in {folder}")
+        elif start is not None:
+            bank = start.bank
+            progress.say(f"starting from {config.init}, with its bank of {config.bank.parts} parts")
+        else:
+            progress.say(f"building a bank of {config.bank.parts} parts from {config.bank.patches:,} patches")
+            bank = build_bank(config, parts.train, grid)
+        fabric.barrier()
+        run.start(bank)
+        torch.manual_seed(config.seed)
+        model = NPDraw(config, bank).to(fabric.device)
+        if fabric.device.type == "cuda":  # the layout that convolutions want there: none is changed in a step
+            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        if start is not None:
+            model.load_state_dict(model.state_dict() | _widened(start.state_dict(), model.state_dict()))
+        training = resident(parts.train, model, config.seed, config.data.mirrored)
+        validation = resident(parts.validation, model, 0)
+        if run.writes:
+            show.save_picture(show.bank_picture(model.as_given(bank.parts)), run.folder / "pictures" / "bank.png")
+        stage, _, tensors = run.load()
+        if stage == "prior":
+            fit_prior(fabric, run, model, training, validation, progress)
+        else:
+            own = {k.removeprefix("weights.model."): v for k, v in tensors.items() if k.startswith("weights.model.")}
+            model.load_state_dict(own)
+        if config.model_stage.guide_epochs and stage != "model":
+            fit_guide(fabric, run, model, training, progress)
+        kept = fit_model(fabric, run, model, training, validation, progress, scorer)
+        with enough_memory(fabric.device, "the model's sizes"):
+            if not model.likely:
+                progress.say(f"model: drawing {SHOWN} samples and some reconstructions, which takes a flow a while")
+            scores = finish(run, model, validation, kept)
+            run.log("done", 0, scores)
+            if model.likely:
+                progress.say(f"model: validation ELBO {scores['validation_elbo']:.1f} nats an image")
+        if run.writes:
+            rows = run.metrics()
+            keys = ["total", "validation", "reconstruction", "kl", "regulariser"]
+            keys += [key for key in SCORES if any(key in row for row in rows)]
+            show.curves(rows, run.folder / "pictures" / "curves.png", keys)
+        run.close()
+    return model
+
+
+def _widened(start: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Weights to start from, which may lack a guide, and the channel of maps in a flow's first layer: that starts at 0,
+    so the flow begins as it was."""
+    found = dict(start)
+    for name, x in start.items():
+        if name.startswith("decoder.") and x.ndim == 4 and wanted[name].shape[1] == x.shape[1] + 1:
+            found[name] = torch.cat([x, torch.zeros_like(x[:, :1])], dim=1)
+    return found
+
+
+def settle(config: Config, data: ImageSet) -> Config:
+    """The config with what the images alone can say, and the weights to start from; images that it is not for are
+    refused, and so are settings that the weights are not for."""
+    start = _check_start(config) if config.init else ""
+    found, wanted = ((x.channels, x.height, x.width) for x in (data, config.data))
+    if found != wanted and config.init:
+        raise InputError(
+            f"{data.name} holds images of {describe(*found)}, but {config.init} is a model of {describe(*wanted)}; "
+            "give images of that kind: a folder of pictures is read so, where neither --size nor --colour is given"
+        )
+    if found != wanted:
+        raise InputError(
+            f"{data.name} holds images of {describe(*found)}, the config is for {describe(*wanted)}; give other "
+            f"images, or --data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}; pictures of your "
+            f"own are made to fit by --size {config.data.width}x{config.data.height}"
+        )
+    chosen = choose(data, config.split, config.data.validation)
+    if config.model_stage.score_every and len(chosen.validation) < FEWEST:
+        raise InputError(
+            f"{many(len(chosen.validation), 'validation image')} are too few to score samples against; use more "
+            f"images, at least {FEWEST} of them for validation, or --model-stage.score-every 0"
+        )
+    stage, guided = config.model_stage, bool(config.init) and store.model_config(config.init).decoder.guide > 0
+    if config.decoder.guide and not (stage.guide_epochs or guided):
+        raise InputError(
+            "the guide would learn nothing; give --model-stage.guide-epochs, fewer than the flow has, or "
+            "--decoder.guide 0 --decoder.guidance 0"
+        )
+    later = config.init and not guided  # the flow that is given a guide has learned before
+    if stage.guide_epochs >= stage.epochs > 0 and not later:
+        raise InputError(
+            f"a guide learns for a shorter time than its flow, which has {many(stage.epochs, 'epoch')}; give "
+            "--model-stage.guide-epochs fewer"
+        )
+    digest = chosen.train.digest()
+    return replace(config, data=replace(config.data, inverted=data.inverted, digest=digest), init_digest=start)
+
+
+def _check_start(config: Config) -> str:
+    """The hash of the weights that a run starts from; a config that they are not for is refused."""
+    if config.init_digest and not store.is_model(config.init):  # a run, gone on with from another folder, say
+        raise InputError(
+            f"this run starts from {config.init}, and there is no model at {Path(config.init).absolute()}; give --init "
+            "with the place where it is now"
+        )
+    own = fixed(store.model_config(config.init))
+    for name, value in fixed(config).items():
+        # a model without a guide, or without maps, may be given them
+        if value != own[name] and (name not in ("decoder.guide", "decoder.maps") or own[name]):
+            option = name.replace("_", "-")
+            raise InputError(
+                f"{option} {value} does not go with the weights of {config.init}, which are for {own[name]}; leave "
+                f"--{option} away, or --init"
+            )
+    return store.weights_hash(config.init)
