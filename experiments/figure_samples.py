@@ -1,11 +1,12 @@
-"""Sampled canvases beside the images that the decoder makes of them, for every model that comes with the package.
+"""The canvases and images of samples, for every model that comes with the package, or for those that are named.
 
-    python experiments/figure_samples.py
+    python experiments/figure_samples.py [NAME ...]
 
 Seeds 0 to 31 at each model's own temperature, none left out, to docs/images/sampled-NAME.png; docs/gallery.md shows
 them.
 """
 
+import sys
 from pathlib import Path
 
 from card import drawn
@@ -27,9 +28,10 @@ def shown(models: dict[str, NPDraw]) -> str:
     )
 
 
-def main() -> None:
+def main(names: list[str]) -> None:
     models = {name: store.load_model(name) for name in store.shipped_models()}
-    for name, model in models.items():
+    for name in names or models:
+        model = models[name]
         found = model.sample(seed=SEEDS)
         rows = {"canvas": model.as_given(found.canvases), "image": model.as_given(found.images)}
         picture = show.pairs(rows, COLUMNS, scale=max(1, 64 // model.config.data.width))
@@ -38,4 +40,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(sys.argv[1:])
