@@ -15,6 +15,7 @@ from npdraw.complete_verbs import Complete
 from npdraw.config import Config, Reading, Split, to_dict
 from npdraw.edit_verbs import Edit
 from npdraw.errors import InputError
+from npdraw.extras import TRAINING, need
 from npdraw.image_verbs import Bank, DataInfo, DataShow, Parse
 from npdraw.options import (
     CHUNK,
@@ -67,6 +68,7 @@ class Demo:
     device: Device = "auto"
 
     def run(self) -> None:
+        need("the demo", "demo", *TRAINING, "imageio_ffmpeg", "mlxtend")
         from npdraw import inputs
         from npdraw.demo import demo
 

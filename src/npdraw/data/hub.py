@@ -13,9 +13,10 @@ from typing import Any
 
 from npdraw.config import Reading
 from npdraw.data.images import PARTS, ImageSet
-from npdraw.data.parquet import ADVICE, prepare_tables
+from npdraw.data.parquet import prepare_tables
 from npdraw.data.prepared import Writer, digest, place, prepared
 from npdraw.errors import InputError
+from npdraw.extras import need
 from npdraw.progress import Progress
 
 WORDS = {
@@ -92,10 +93,8 @@ def _word(name: str) -> str | None:
 
 def _download(repo: str, commit: str, folder: Path, progress: Progress) -> Path:
     """The folder that holds all parquet files of a commit, downloaded where they are missing, and checked."""
-    try:
-        from huggingface_hub import HfApi, errors, snapshot_download
-    except ImportError as error:
-        raise InputError(f"hf: needs huggingface_hub; {ADVICE}") from error
+    need("hf:", "hub", "huggingface_hub")
+    from huggingface_hub import HfApi, errors, snapshot_download
 
     def published(path: Path) -> str:
         """The hash by which the hub lists a file: the name of what its cache links to, where links are possible."""
