@@ -21,7 +21,7 @@ PRESETS = ("digits", "mnist", "omniglot", "cifar10", "celeba")
 
 def run(*command: str | Path, cwd: Path) -> str:
     """Standard output of a command that must succeed, without this session's paths in its environment."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV_"))}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_")) and k != "NPDRAW_MODELS"}
     result = subprocess.run(
         [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
     )
@@ -58,8 +58,12 @@ def test_wheel_holds_what_it_needs_and_nothing_else(wheel: Path) -> None:
     source = ROOT / "src"
     modules = {path.relative_to(source).as_posix() for path in (source / "npdraw").rglob("*.py")}
     assert modules <= package
-    assert {"npdraw/py.typed", *(f"npdraw/presets/{preset}.yaml" for preset in PRESETS)} <= package
+    presets = {f"npdraw/presets/{preset}.yaml" for preset in PRESETS}
+    assert {"npdraw/py.typed", "npdraw/pretrained.json", *presets} <= package
     assert all(name in package or ".dist-info/" in name for name in names)  # no tests, no benchmarks
+    digits = {path.relative_to(source).as_posix() for path in (source / "npdraw/models/digits").iterdir()}
+    assert {name for name in names if name.startswith("npdraw/models/")} == digits
+    assert wheel.stat().st_size < 5e6
     assert any(name.endswith("/LICENSE") for name in names)
     assert "License-Expression: MIT" in metadata
     assert "Requires-Python: >=3.11" in metadata
@@ -85,3 +89,8 @@ def test_wheel_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) ->
     listed = run(script, "info", cwd=tmp_path)
     for preset in PRESETS:
         assert preset in listed
+    rows = dict(line.split(maxsplit=1) for line in run(script, "models", cwd=tmp_path).splitlines()[1:-1])
+    assert rows["digits"].endswith("in the package") and rows["celeba-plus"].endswith("to be fetched")
+    assert "research only" in rows["celeba-plus"]
+    run(script, "sample", "digits", "--seeds", "0-3", "--out", "x", cwd=tmp_path)
+    assert (tmp_path / "x" / "grid.png").is_file()

@@ -204,6 +204,8 @@ def base(
     unless it is a run's that started from it: that one is whole, and has the hash of the weights.
     """
     images.cache_clear()  # another command may find other files
+    if dry and init:
+        store.expect_here(init)
     file, path, presets = _config_file(target), Path(target).expanduser(), store.presets()
     if file is not None:
         config = store.read_config(file)
