@@ -20,7 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from npdraw import pretrained
+from npdraw import hub, pretrained
 from npdraw.bank import PartBank, check_range
 from npdraw.config import Config, from_dict, to_dict
 from npdraw.drawing import Drawing
@@ -200,7 +200,7 @@ def _grown(tensors: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 
 def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw:
-    """A model from a saved folder, a run directory or the name of a shipped model; evaluation mode, weights frozen."""
+    """A model from a saved folder, a run directory, by name or from the hub; evaluation mode, weights frozen."""
     folder, config = _model_folder(source), model_config(source)
     stored, made = read_tensors(folder / WEIGHTS, "model")
     tensors = _grown(stored, folder / WEIGHTS)
@@ -254,15 +254,17 @@ def _model_folder(source: str | Path) -> Path:
     names = pretrained.listed()
     if str(source) in names:
         return pretrained.get(str(source))
+    if hub.is_repository(source):
+        return hub.download(str(source))
     raise InputError(
-        f"no model at {source}: give a run directory, a saved model's folder or a model by name ({', '.join(names)})"
-        + meant(str(source), names)
+        f"no model at {source}: give a run directory, a saved model's folder, a model by name ({', '.join(names)}) "
+        "or OWNER/NAME of the Hugging Face hub" + meant(str(source), names)
     )
 
 
 def is_model(source: str | Path) -> bool:
     """Whether a word names a model, here or to be fetched, or a run that has none yet."""
-    named = str(source) in pretrained.listed()
+    named = str(source) in pretrained.listed() or hub.is_repository(source)
     return named or _find(source) is not None or (Path(source) / "config.yaml").is_file()
 
 
