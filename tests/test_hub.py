@@ -211,6 +211,8 @@ def test_what_is_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert hub.is_repository(word) and store.is_model(word)
     for word in ("mnist", "runs/mnist", "./a", "../a", "/a/b", "a/b/c", "a/", "a b/c", "ä/b", "a/b@", "", "hf:a/b"):
         assert not hub.is_repository(word), word
+    with pytest.raises(InputError, match="a/b is no folder here, and a dry run does not ask the hub"):
+        store.expect_here("a/b")
     with pytest.raises(InputError, match="no model at runs/mnist: give a run"):
         store.load_model("runs/mnist")
 
