@@ -191,7 +191,7 @@ def test_a_model_goes_to_the_hub_and_comes_back(tmp_path: Path) -> None:
     assert repos["o/drawn"][2]["README.md"] == b"a card by its owner"
     assert back == pinned == own and code == 0 and (tmp_path / "x" / "grid.png").is_file()
     assert sum(path.endswith("resolve/" + name(1) + "/model.safetensors") for path in asked if path[:3] == "GET") == 1
-    assert "o/nothing is no folder here, and the hub has no model of that name" in missing and "hf auth" in missing
+    assert "o/nothing is not a folder here, and the hub has no model of that name" in missing and "hf auth" in missing
     assert "o/words on the hub is not an npdraw model" in words and "o/other on the hub is not an npdraw" in other
     assert "o/drawn has no commit v7" in revision
     assert "a model of the hub is OWNER/NAME, not 'drawn'" in wrong
@@ -211,7 +211,7 @@ def test_what_is_a_repository(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
         assert hub.is_repository(word) and store.is_model(word)
     for word in ("mnist", "runs/mnist", "./a", "../a", "/a/b", "a/b/c", "a/", "a b/c", "ä/b", "a/b@", "", "hf:a/b"):
         assert not hub.is_repository(word), word
-    with pytest.raises(InputError, match="a/b is no folder here, and a dry run does not ask the hub"):
+    with pytest.raises(InputError, match="a/b is not a folder here, and a dry run does not ask the hub"):
         store.expect_here("a/b")
     with pytest.raises(InputError, match="no model at runs/mnist: give a run"):
         store.load_model("runs/mnist")
@@ -222,7 +222,7 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     get = 'get it with `pip install "npdraw[hub]"`'
     with pytest.raises(InputError) as caught:
         NPDraw.from_pretrained("no/where")
-    assert str(caught.value) == f"no/where is no folder here, and a model of the hub needs huggingface_hub; {get}"
+    assert str(caught.value) == f"no/where is not a folder here, and a model of the hub needs huggingface_hub; {get}"
     with pytest.raises(InputError) as caught:
         NPDraw.from_pretrained(pretrained.SHIPPED / "digits").push_to_hub("no/where")
     assert str(caught.value) == f"the hub needs huggingface_hub; {get}"

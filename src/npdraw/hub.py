@@ -44,11 +44,11 @@ def download(source: str) -> Path:
     """The folder with config and weights of a repository, downloaded where they are missing."""
     from npdraw.store import SETTINGS, WEIGHTS
 
-    need(f"{source} is no folder here, and a model of the hub", "hub", "huggingface_hub")
+    need(f"{source} is not a folder here, and a model of the hub", "hub", "huggingface_hub")
     from huggingface_hub import snapshot_download
 
     repo, _, revision = source.partition("@")
-    absent = f"{repo} is no folder here, and the hub has no model of that name, or a private one"
+    absent = f"{repo} is not a folder here, and the hub has no model of that name, or a private one"
     with one_sentence(repo, absent, f"cannot download {repo}", revision):
         found = Path(snapshot_download(repo, revision=revision or None, allow_patterns=[SETTINGS, WEIGHTS]))
     if not (found / SETTINGS).is_file() or not (found / WEIGHTS).is_file():

@@ -273,7 +273,7 @@ def expect_here(source: str | Path) -> None:
     if _find(source) is None and (model := pretrained.listed().get(str(source))):
         raise InputError(f"{source} is not here yet; npdraw info {source} fetches it ({model.size / 1e6:.1f} MB)")
     if _find(source) is None and hub.is_repository(source):
-        raise InputError(f"{source} is no folder here, and a dry run does not ask the hub; leave --dry-run away")
+        raise InputError(f"{source} is not a folder here, and a dry run does not ask the hub; omit --dry-run")
 
 
 def weights_hash(source: str | Path) -> str:
