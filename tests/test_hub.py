@@ -190,7 +190,8 @@ def test_a_model_goes_to_the_hub_and_comes_back(tmp_path: Path) -> None:
     assert set(files) == {"config.json", "model.safetensors", "README.md"}  # nothing that could carry code
     assert repos["o/drawn"][2]["README.md"] == b"a card by its owner"
     assert back == pinned == own and code == 0 and (tmp_path / "x" / "grid.png").is_file()
-    assert sum(path.endswith("resolve/" + name(1) + "/model.safetensors") for path in asked if path[:3] == "GET") == 1
+    assert asked.count(f"GET /o/drawn/resolve/{name(1)}/model.safetensors") == 1
+    assert asked.count("GET /api/models/o/drawn/revision/main") == 1  # looked up once, though it is used twice
     assert "o/nothing is not a folder here, and the hub has no model of that name" in missing and "hf auth" in missing
     assert "o/words on the hub is not an npdraw model" in words and "o/other on the hub is not an npdraw" in other
     assert "o/drawn has no commit v7" in revision
