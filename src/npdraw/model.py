@@ -503,7 +503,14 @@ class NPDraw(nn.Module):
 
     @classmethod
     def from_pretrained(cls, source: str | Path, device: str | torch.device = "cpu") -> "NPDraw":
-        """A model from a run directory or a saved model's folder, in evaluation mode."""
+        """A model in evaluation mode: from a run directory, a saved model's folder, by name (docs/models.md), or
+        OWNER/NAME of the Hugging Face hub, with @REVISION or not."""
         from npdraw import store
 
         return store.load_model(source, device)
+
+    def push_to_hub(self, repo: str, private: bool = False, message: str = "Upload an npdraw model") -> str:
+        """Write the files of `save_pretrained` to OWNER/NAME of the Hugging Face hub; the address of the commit."""
+        from npdraw import hub
+
+        return hub.upload(self, repo, private, message)

@@ -20,7 +20,9 @@ Flag = Annotated[FlagCreatePairsOff[bool], arg(help_behavior_hint="")]
 DryRun = Annotated[
     Flag, arg(help="Print the plan (parameters, steps, memory, device); train, draw and download nothing.")
 ]
-Model = Annotated[Positional[str], arg(metavar="MODEL", help="Run, saved model or shipped model.")]
+Model = Annotated[
+    Positional[str], arg(metavar="MODEL", help="Run, saved model, model by name, or OWNER/NAME of the hub.")
+]
 Source = Annotated[
     Positional[str],
     arg(metavar="IMAGES", help="Picture, folder, .zip, .npz or set by name (its test images, where it has them)."),

@@ -17,7 +17,6 @@ from npdraw.errors import InputError
 from npdraw.flow import Flow
 from npdraw.model import NPDraw, flow_batch
 from npdraw.prior import fixed_batch
-from npdraw.training.augment import moves_of
 from npdraw.words import many
 
 
@@ -40,6 +39,8 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     weights = _count(model) * 4
     parse, sides = grid.cells * 17, 1 + config.data.mirrored  # two int64 and a bool a step
     held = (count + validation) * data.train.shape[1:].numel() + (sides * count + validation) * parse
+    from npdraw.training.augment import moves_of  # here: plans of samples need nothing that training needs
+
     moves = moves_of(config.prior.shifts)
     moved = sides * count * parse * len(moves) if len(moves) > 1 else 0
     lines = [

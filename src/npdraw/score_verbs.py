@@ -32,7 +32,7 @@ class Evaluate:
     """
 
     subject: Annotated[Positional[str], arg(metavar="RUN_OR_SAMPLES")]
-    """Run, saved model, shipped model; or samples: a folder of pictures, .zip or .npz."""
+    """Run, saved model, model by name; or samples: a folder of pictures, .zip or .npz."""
     out: Path = Path("scores")
     """Folder for scores.json, report.html and the pictures."""
     against: Maybe[str] = None
@@ -116,15 +116,15 @@ class Evaluate:
     def _reference(self, model: "NPDraw | None", own: bool) -> "ImageSet":
         """The images to score against. A model whose images have changed may have been trained on what is now held
         out, where that was chosen among them."""
-        from npdraw import inputs, store
+        from npdraw import inputs, pretrained
         from npdraw.config import Reading
         from npdraw.data import choose, is_images
 
         if model is None:
             if not is_images(self.subject) or not Path(self.subject).expanduser().exists():
                 raise InputError(
-                    f"{self.subject} is no model and holds no samples; give a run, a saved or shipped model, or a "
-                    "folder, .zip or .npz of samples" + meant(self.subject, store.shipped_models())
+                    f"{self.subject} is no model and holds no samples; give a run, a saved model, a model by name, or "
+                    "a folder, .zip or .npz of samples" + meant(self.subject, pretrained.listed())
                 )
             if self.against is None:
                 raise InputError(f"{self.subject} holds samples; say with --against which images to score them against")

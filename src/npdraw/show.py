@@ -26,7 +26,9 @@ from npdraw.canvas import to_bytes
 from npdraw.config import EVALUATIONS
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.extras import need
 from npdraw.noise import is_seed
+from npdraw.progress import Progress
 from npdraw.store import replacing
 
 Pixels = npt.NDArray[np.uint8]
@@ -184,11 +186,20 @@ def animation_frames(
 def save_animation(
     frames: Sequence[Image.Image], path_stem: Path | str, fps: int = 8, endings: Sequence[str] = (".gif", ".mp4")
 ) -> list[Path]:
-    """Write frames as `path_stem`.gif, which loops for ever, and .mp4 (H.264); both rest on the last frame."""
+    """Write frames as `path_stem`.gif, which loops for ever, and .mp4 (H.264); both rest on the last frame. Where the
+    encoder of the latter is not installed, it is omitted, and a line says so."""
     if not frames or len({f.size for f in frames}) != 1:
         raise InputError("an animation needs frames, all of one size")
     stem = Path(path_stem)
     stem = stem.with_suffix("") if stem.suffix in (".gif", ".mp4") else stem
+    if ".mp4" in endings:
+        try:
+            need("an MP4", "video", "imageio_ffmpeg")
+        except InputError as error:
+            if len(endings) == 1:
+                raise
+            Progress().say(f"no MP4 is written: {error}")
+            endings = [end for end in endings if end != ".mp4"]
     paths = [stem.with_name(stem.name + end) for end in endings]
     frames = [_even(f.convert("RGB")) for f in frames]
     for path in paths:

@@ -20,6 +20,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
+from npdraw import hub, pretrained
 from npdraw.bank import PartBank, check_range
 from npdraw.config import Config, from_dict, to_dict
 from npdraw.drawing import Drawing
@@ -199,7 +200,7 @@ def _grown(tensors: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 
 def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw:
-    """A model from a saved folder, a run directory or the name of a shipped model; evaluation mode, weights frozen."""
+    """A model from a saved folder, a run directory, by name or from the hub; evaluation mode, weights frozen."""
     folder, config = _model_folder(source), model_config(source)
     stored, made = read_tensors(folder / WEIGHTS, "model")
     tensors = _grown(stored, folder / WEIGHTS)
@@ -238,10 +239,11 @@ def model_config(source: str | Path) -> Config:
 
 
 def _find(source: str | Path) -> Path | None:
-    """The folder with a model: as given, of a run, or of a shipped model by name."""
-    path = Path(source)
-    places = (path, path / "model", shipped_models().get(str(source)))
-    return next((p for p in places if p is not None and (p / SETTINGS).is_file()), None)
+    """The folder with a model that is here: as given, of a run, or of a model by name."""
+    path, name = Path(source), str(source)
+    own = next((p for p in (path, path / "model") if (p / SETTINGS).is_file()), None)
+    named = pretrained.find(name) if own is None and path.name == name else None
+    return named[0] if named else own
 
 
 def _model_folder(source: str | Path) -> Path:
@@ -249,16 +251,29 @@ def _model_folder(source: str | Path) -> Path:
         return folder
     if (Path(source) / "config.yaml").is_file():
         raise InputError(f"the run in {source} has no model yet; let it train further")
-    shipped = shipped_models()
+    names = pretrained.listed()
+    if str(source) in names:
+        return pretrained.get(str(source))
+    if hub.is_repository(source):
+        return hub.download(str(source))
     raise InputError(
-        f"no model at {source}: give a run directory, a saved model's folder or a shipped model ({', '.join(shipped)})"
-        + meant(str(source), shipped)
+        f"no model at {source}: give a run directory, a saved model's folder, a model by name ({', '.join(names)}) "
+        "or OWNER/NAME of the Hugging Face hub" + meant(str(source), names)
     )
 
 
 def is_model(source: str | Path) -> bool:
-    """Whether a word names a model, or a run that has none yet."""
-    return _find(source) is not None or (Path(source) / "config.yaml").is_file()
+    """Whether a word names a model, here or to be fetched, or a run that has none yet."""
+    named = str(source) in pretrained.listed() or hub.is_repository(source)
+    return named or _find(source) is not None or (Path(source) / "config.yaml").is_file()
+
+
+def expect_here(source: str | Path) -> None:
+    """Refuse a model that would have to be fetched: for dry runs."""
+    if _find(source) is None and (model := pretrained.listed().get(str(source))):
+        raise InputError(f"{source} is not here yet; npdraw info {source} fetches it ({model.size / 1e6:.1f} MB)")
+    if _find(source) is None and hub.is_repository(source):
+        raise InputError(f"{source} is not a folder here, and a dry run does not ask the hub; omit --dry-run")
 
 
 def weights_hash(source: str | Path) -> str:
@@ -273,9 +288,10 @@ def provenance(source: str | Path) -> dict[str, Any]:
 
 
 def shipped_scores(source: str | Path) -> dict[str, Any]:
-    """The scores.json of a shipped model; {} of any other."""
+    """The scores.json of a model by name, or of its folder; {} of any other."""
     folder = _model_folder(source).resolve()
-    shipped = folder in [path.resolve() for path in shipped_models().values()]
+    found = map(pretrained.find, {*shipped_models(), *pretrained.listed()})
+    shipped = folder in [place[0].resolve() for place in found if place]
     return json.loads(read_text(folder / "scores.json")) if shipped else {}
 
 
@@ -294,8 +310,7 @@ def all_spells(made: Mapping[str, Any], config: Config) -> dict[str, dict[str, A
 
 def shipped_models() -> dict[str, Path]:
     """Models that come with the package, by name."""
-    root = Path(str(resources.files("npdraw"))) / "models"
-    return {p.parent.name: p.parent for p in sorted(root.glob(f"*/{SETTINGS}"))}
+    return {p.parent.name: p.parent for p in sorted(pretrained.SHIPPED.glob(f"*/{SETTINGS}"))}
 
 
 # --- configs and presets ---

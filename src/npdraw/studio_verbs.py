@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from npdraw.errors import InputError
+from npdraw.extras import need
 from npdraw.options import Device, Flag, Model
 
 
@@ -26,13 +26,8 @@ class Studio:
     device: Device = "auto"
 
     def run(self) -> None:
+        need("the studio", "studio", "fastapi", "uvicorn")
         from npdraw import inputs
-
-        try:
-            from npdraw.studio.serve import serve
-        except ModuleNotFoundError as error:
-            if error.name not in ("fastapi", "starlette", "pydantic", "uvicorn"):
-                raise
-            raise InputError(f'the studio needs {error.name}; get it with `pip install "npdraw[studio]"`') from None
+        from npdraw.studio.serve import serve
 
         serve(self.model, self.host, self.port, not self.no_browser, inputs.pick_device(self.device))

@@ -15,7 +15,9 @@ from npdraw.complete_verbs import Complete
 from npdraw.config import Config, Reading, Split, to_dict
 from npdraw.edit_verbs import Edit
 from npdraw.errors import InputError
+from npdraw.extras import TRAINING, need
 from npdraw.image_verbs import Bank, DataInfo, DataShow, Parse
+from npdraw.model_verbs import Models
 from npdraw.options import (
     CHUNK,
     FEW,
@@ -67,6 +69,7 @@ class Demo:
     device: Device = "auto"
 
     def run(self) -> None:
+        need("the demo", "demo", *TRAINING, "imageio_ffmpeg", "mlxtend")
         from npdraw import inputs
         from npdraw.demo import demo
 
@@ -200,6 +203,8 @@ class Sample:
         from npdraw.progress import Progress
 
         seeds, device = inputs.parse_seeds(self.seeds), inputs.prepare(self.device, self.out)
+        if self.dry_run:
+            store.expect_here(self.model)
         model = store.load_model(self.model, device)
         if self.prefix is None and self.prefix_steps is not None:
             raise InputError("--prefix-steps goes with --prefix FILE.json")
@@ -367,12 +372,12 @@ class Info:
     """
 
     model: Annotated[Positional[Maybe[str]], arg(metavar="MODEL")] = None
-    """Run, saved model or shipped model."""
+    """Run, saved model or model by name."""
 
     def run(self) -> None:
         import torch
 
-        from npdraw import __version__, inputs, store
+        from npdraw import __version__, inputs, pretrained, store
         from npdraw.canvas import Grid
         from npdraw.plan import parameters
 
@@ -400,7 +405,7 @@ class Info:
             size = f"{c.data.width} x {c.data.height} {'colour' if c.data.channels == 3 else 'grey'}"
             cells = Grid(*c.canvas_size, c.bank.part_size).cells
             say(f"  {preset:13} {size}, K = {c.bank.part_size}, M = {c.bank.parts}, T = {cells}")
-        say(f"shipped models: {', '.join(store.shipped_models()) or 'none'}")
+        say(f"models: {', '.join(pretrained.listed())}; npdraw models says where they lie")
 
 
 VERBS: dict[str, type[Verb]] = {
@@ -415,6 +420,7 @@ VERBS: dict[str, type[Verb]] = {
     "animate": Animate,
     "studio": Studio,
     "evaluate": Evaluate,
+    "models": Models,
     "info": Info,
     "data show": DataShow,
     "data info": DataInfo,

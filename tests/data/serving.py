@@ -15,22 +15,28 @@ from npdraw.data.fetch import Remote
 class Server(NamedTuple):
     url: str
     requests: list[str]  # paths that were asked for
+    starts: list[int]  # from which byte on
 
 
 @contextmanager
 def served(contents: Mapping[str, bytes]) -> Iterator[Server]:
     """Serve each content at its path, as long as the context lasts."""
     requests: list[str] = []
+    starts: list[int] = []
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
             requests.append(self.path.lstrip("/"))
+            starts.append(int(self.headers.get("Range", "bytes=0-")[6:-1]))
             content = contents.get(requests[-1])
-            self.send_response(404 if content is None else 200)
+            rest = (content or b"")[starts[-1] :]
+            self.send_response(404 if content is None else 206 if starts[-1] else 200)
             self.send_header("Content-Type", "application/octet-stream")
-            self.send_header("Content-Length", str(len(content or b"")))
+            self.send_header("Content-Length", str(len(rest)))
+            if content and starts[-1]:
+                self.send_header("Content-Range", f"bytes {starts[-1]}-{len(content) - 1}/{len(content)}")
             self.end_headers()
-            self.wfile.write(content or b"")
+            self.wfile.write(rest)
 
         def log_message(self, format: str, *args: object) -> None:
             pass
@@ -39,7 +45,7 @@ def served(contents: Mapping[str, bytes]) -> Iterator[Server]:
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield Server(f"http://127.0.0.1:{server.server_port}", requests)
+        yield Server(f"http://127.0.0.1:{server.server_port}", requests, starts)
     finally:
         server.shutdown()
         thread.join()

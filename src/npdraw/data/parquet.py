@@ -18,12 +18,12 @@ from npdraw.data.images import ImageSet
 from npdraw.data.pictures import Item, prepare
 from npdraw.data.prepared import Writer, digest, place, prepared
 from npdraw.errors import InputError
+from npdraw.extras import need
 from npdraw.progress import Progress
 
 PICTURES = ("image", "img", "picture")  # columns that are tried first, in this order
 LABELS = ("label", "labels", "class", "fine_label")
 AHEAD = 256  # rows by which threads may be apart
-ADVICE = 'get it with `pip install "npdraw[hub]"`'
 
 
 class _Table(NamedTuple):
@@ -134,11 +134,10 @@ def _class(label: int | str | None, digits: int) -> str | None:
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
     """A parquet file; damage that is met while it is read becomes a sentence."""
-    try:
-        import pyarrow
-        from pyarrow.parquet import ParquetFile
-    except ImportError as error:
-        raise InputError(f"reading parquet needs pyarrow; {ADVICE}") from error
+    need("reading parquet", "hub", "pyarrow")
+    import pyarrow
+    from pyarrow.parquet import ParquetFile
+
     try:
         with ParquetFile(path) as file:
             yield file

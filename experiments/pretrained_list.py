@@ -1,0 +1,40 @@
+"""Write src/npdraw/pretrained.json anew: the list of models that a wheel fetches by name, from the files themselves.
+
+    python experiments/pretrained_list.py
+
+The places stand in that file alone and are kept. A file that has changed needs another tag in their addresses, since
+older versions of npdraw ask for the old one by its hash.
+"""
+
+import hashlib
+import json
+from pathlib import Path
+from typing import Any
+
+from npdraw import pretrained, store
+from sets import SETS
+
+FILES = ("model.safetensors", "scores.json", "README.md", pretrained.LAST)  # samples.png and drawings.json stay behind
+
+
+def entry(folder: Path) -> dict[str, Any]:
+    """What the list says of the model in a folder."""
+    found = json.loads(store.read_text(folder / "scores.json"))
+    facts, files = SETS[found["set"]], {name: (folder / name).read_bytes() for name in FILES}
+    return {
+        "set": facts.title,
+        "fid": found["scores"].get("fid", {}).get("value"),
+        "licence": facts.licence,
+        "files": {name: [len(content), hashlib.sha256(content).hexdigest()] for name, content in files.items()},
+    }
+
+
+def written() -> str:
+    """The list as it should be."""
+    places = json.loads(store.read_text(pretrained.LIST))["places"]
+    models = {name: entry(folder) for name, folder in store.shipped_models().items()}
+    return json.dumps({"places": places, "models": models}, indent=1) + "\n"
+
+
+if __name__ == "__main__":
+    store.write_text(pretrained.LIST, written())
