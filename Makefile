@@ -2,13 +2,14 @@
 # make test   the environment, then all tests
 # make lint   style and types
 # make bench  the claims of speed, one script each
+# make docs   the site of docs/ in docs/_build; a warning is an error
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench clean
+.PHONY: demo test lint format bench docs clean
 
 demo: $(READY)
 	$(BIN)/npdraw demo --out demo
@@ -31,6 +32,11 @@ bench: $(READY)
 	set -e; for name in parsing loading scoring sampling training growth; do \
 		echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
 
+# -E: all pages are read again, since what they show of the code may have changed.
+docs: $(READY)
+	$(BIN)/sphinx-build -qEW --keep-going docs docs/_build
+	@echo docs/_build/index.html
+
 # The stamp is written last, so an interrupted install is taken up again, and a finished one is left alone.
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -m venv $(VENV)
@@ -38,4 +44,4 @@ $(READY): pyproject.toml constraints.txt
 	touch $@
 
 clean:
-	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) build dist src/*.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis docs/_build docs/cards

@@ -105,7 +105,7 @@ def test_what_is_there_is_not_complained_about() -> None:
 def test_extras_are_as_they_are_called() -> None:
     """`all` is every extra for users, and none of their packages is needed by those who want none."""
     extras = PROJECT["optional-dependencies"]
-    assert set(extras) == {"train", "video", "demo", "hub", "studio", "all", "dev"}
+    assert set(extras) == {"train", "video", "demo", "hub", "studio", "all", "docs", "dev"}
     plain = {line.split(">")[0].replace("-", "_").lower() for line in PROJECT["dependencies"]}
     assert plain == {
         "torch", "numpy", "safetensors", "filelock", "platformdirs", "tyro", "rich", "pillow", "pyyaml",

@@ -49,6 +49,8 @@ def test_readme_is_short() -> None:
 
 def test_every_picture_is_shown_and_every_one_shown_is_there() -> None:
     shown = {
-        name for page in PAGES for name in re.findall(r"images/([\w-]+\.(?:png|gif))", page.read_text(encoding="utf-8"))
+        name
+        for page in PAGES
+        for name in re.findall(r"[\"(](?:docs/)?images/([\w-]+\.(?:png|gif))", page.read_text(encoding="utf-8"))
     }
     assert shown == {path.name for path in (DOCS / "images").iterdir()}

@@ -1,0 +1,73 @@
+"""The site of docs/: every page has its place, the tutorial and the notebook run as they stand, and it all builds."""
+
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import npdraw
+from npdraw.cli import main
+from npdraw.verbs import VERBS
+
+DOCS = Path(__file__).parents[1] / "docs"
+
+
+def page(name: str) -> str:
+    return (DOCS / name).read_text(encoding="utf-8")
+
+
+def blocks(name: str, language: str) -> list[str]:
+    return re.findall(rf"```{language}\n(.*?)```", page(name), flags=re.S)
+
+
+def test_every_page_is_in_the_contents_once() -> None:
+    contents = [name for block in blocks("index.md", r"\{toctree\}") for name in block.partition("\n\n")[2].split()]
+    assert sorted(contents) == sorted(path.stem for path in DOCS.glob("*.md") if path.stem != "index")
+
+
+def test_reference_names_every_public_name_and_every_verb() -> None:
+    named = re.findall(r"^\.\. auto(?:class|function|exception):: (\w+)$", page("api.md"), flags=re.M)
+    assert sorted(named) == sorted(npdraw.__all__)
+    assert re.findall(r"^\| `([a-z ]+)` \|", page("verbs.md"), flags=re.M) == list(VERBS)
+
+
+def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for snippet in blocks("tutorial.md", "python"):
+        exec(compile(snippet, "tutorial.md", "exec"), names)
+    assert {path.name for path in tmp_path.iterdir()} == {"edited.png", "completed.png"}
+    shown = names["torch"].where(names["drawing"].whether, names["drawing"].what, -1).reshape(6, 6)
+    assert blocks("tutorial.md", "text")[0].strip() == str(shown)
+
+
+def test_commands_of_the_tutorial_have_their_options(capsys: pytest.CaptureFixture[str]) -> None:
+    commands = [line.split() for block in blocks("tutorial.md", "bash") for line in block.splitlines()]
+    commands = [words[1:] for words in commands if words[0] == "npdraw"]
+    assert len(commands) >= 7
+    for words in commands:
+        assert main([*words, "--help"]) == 0, capsys.readouterr().err
+
+
+def test_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cells = json.loads(page("tutorial.ipynb"))["cells"]
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, Any] = {}
+    for number, cell in enumerate(cells):
+        if cell["cell_type"] == "code":
+            assert cell["outputs"] == []
+            exec(compile("".join(cell["source"]), f"tutorial.ipynb cell {number}", "exec"), names)
+    assert len(names["found"].drawings) == 8
+
+
+def test_site_builds_without_a_warning(tmp_path: Path) -> None:
+    pytest.importorskip("furo", reason="the site needs the extra docs")
+    build = [sys.executable, "-m", "sphinx", "-qEW", "--keep-going", DOCS, tmp_path]
+    done = subprocess.run(build, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert 'id="npdraw.NPDraw.sample"' in (tmp_path / "api.html").read_text(encoding="utf-8")
+    assert "--prior-stage.epochs" in (tmp_path / "verbs.html").read_text(encoding="utf-8")
