@@ -215,7 +215,10 @@ WRONG = {
     "no model": ("nowhere grey.png --keep 7 --out new", "nowhere"),
     "out is a file": ("grey grey.png --keep 7 --out grey.png", "is a file"),
     "a picture written over": ("grey old/completions.png --keep 7 --out old", "would be written over"),
-    "its own PNG written over": ("grey old/images/completion-0001.png --keep 7 --png --out old", "would be written over"),
+    "its own PNG written over": (
+        "grey old/images/completion-0001.png --keep 7 --png --out old",
+        "would be written over",
+    ),
     "a drawing written over": ("grey old/drawings.json --keep 7 --out ./old/../old", "would be written over"),
 }
 
