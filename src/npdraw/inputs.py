@@ -157,7 +157,7 @@ def drawn_with(model: NPDraw, path: str, count: int) -> tuple[Drawing | None, li
         try:
             sketches = Drawing.from_json(json.dumps(said | {"drawings": said["sketches"]}))
             sketches.check(len(model.bank), model.grid.cells)
-        except InputError as error:
+        except (InputError, RecursionError) as error:
             raise InputError(f"{path}: of its sketches, {error}") from None
         if len(sketches) != count:
             raise InputError(f"{path} holds {count} drawings and {len(sketches)} sketches, but must have as many")

@@ -442,8 +442,11 @@ def test_an_animation_decodes_no_more_than_it_shows(tmp_path: Path, monkeypatch:
 
 def sketches_that_are_wrong(said: dict[str, Any]) -> dict[str, Any]:
     """What may stand in a file under the name of sketches."""
-    row = said["sketches"][0]
+    row, deep = said["sketches"][0], list[Any]()
+    for _ in range(300):
+        deep = [deep]
     return {
+        "too deep": (deep, "sketches"),
         "fewer": ([], "1 drawings and 0 sketches"),
         "more": ([row, row], "and 2 sketches"),
         "no list": ({"what": 3}, "sketches"),
