@@ -1,12 +1,15 @@
-"""What a flow makes of drawings: edited ones, completed ones, and one with more or less freedom.
+"""What a flow makes of drawings: edits of photographs and of samples, completions, and more or less freedom.
 
-    python experiments/figure_edits.py [NAME ...]
+    python experiments/figure_edits.py [celeba=celeba64.npz] [FIGURE ...]
 
-Three pictures of each model that is named (all with a flow, where none is): docs/images/edits-NAME.png,
-completions-NAME.png and freedom-NAME.png, which docs/plus.md shows. Seeds count from 0, none is left out.
+A FIGURE is one of `FIGURES`, written to docs/images/FIGURE.png; all of them, where none is named. Photographs are those
+of CelebA's numbers below: of the set by that name, or of an .npz with the numbers as `test_ids`. The six edits of
+`edits-celeba-plus` were chosen by hand, faces, regions and all. Nothing else was: `photographs-celeba-plus` shows the
+first twelve test images in their order, and seeds count from 0.
 """
 
 import sys
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import torch
@@ -14,49 +17,77 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from npdraw import NPDraw, editing, show, store
+from npdraw.canvas import to_bytes, to_unit
 from npdraw.completing import complete
+from npdraw.data import ImageSet, load
 from npdraw.drawing import Drawing
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 COLUMNS = 6
-FREEDOM = 0.25  # of edits and completions
 FREEDOMS = (0.0, 0.25, 0.5, 0.75, 1.0)
+Rows = dict[str, Tensor]
+
+UPPER = [(0, 0, 64, 24)]  # three of eight rows of cells; boxes of pixels
+BY_HAND = (  # numbers of the face and of the one that the region is taken from
+    (162892, 162919, UPPER),  # hair
+    (162916, 162844, UPPER),  # a cap
+    (163100, 163092, [(0, 0, 64, 16), (0, 16, 16, 64), (48, 16, 64, 64)]),  # long hair
+    (163136, 163267, [(8, 24, 56, 40)]),  # glasses
+    (163105, 163044, [(16, 40, 48, 64)]),  # a mouth
+    (163164, 163182, [(0, 0, 64, 8), (0, 8, 16, 48), (48, 8, 64, 48)]),  # a background
+)
+FIRST = (
+    *(162771, 162773, 162784, 162792, 162797, 162803, 162808, 162809, 162816, 162817, 162822, 162823),
+    162825,  # the thirteenth, which the twelfth is edited with
+)
 
 
-def edits(model: NPDraw) -> dict[str, Tensor]:
-    """Drawings of COLUMNS seeds, and with the upper three rows of the next one; each seed is the noise of both."""
-    drawn = _drawn(model, COLUMNS + 1)
-    a, b = drawn[:COLUMNS], drawn[1:]
-    edited = editing.compose(a, b, range(3 * model.grid.columns))
-    before, after = (model.decode(x, freedom=FREEDOM) for x in (a, edited))
-    return {
-        "drawing": model.render(a),
-        "image": before,
-        "edited": model.render(edited),
-        "its image": after,
-        "change": (after - before).abs(),
-    }
+def by_hand(model: NPDraw, data: ImageSet) -> Rows:
+    """Photographs, those that their regions are from, the edited drawings, and what becomes of the photographs."""
+    a, b, boxes = zip(*BY_HAND)
+    before, other = _numbered(data, a), _numbered(data, b)
+    edited, after = _edited(model, before, model.parse(before), model.parse(other), list(boxes), [0] * len(a))
+    return {"photograph": before, "another": other, "edited": model.render(edited), "result": after}
 
 
-def completions(model: NPDraw) -> dict[str, Tensor]:
-    """Of each of three drawings the upper half, alone and completed; one noise, that of the drawing's seed."""
-    half, n = model.grid.cells // 2, COLUMNS - 1
-    fixed = torch.arange(model.grid.cells) < half
-    found, seeds = list[Drawing](), list[int]()
-    drawn = _drawn(model, 3)
-    for seed in range(len(drawn)):
-        kept = drawn[seed]
+def in_order(model: NPDraw, data: ImageSet) -> Rows:
+    """Each photograph with the upper three rows of the next."""
+    found = _numbered(data, FIRST)
+    drawn, n = model.parse(found), len(found) - 1
+    edited, after = _edited(model, found[:n], drawn[:n], drawn[1:], [UPPER] * n, [0] * n)
+    return {"photograph": found[:n], "edited": model.render(edited), "result": after}
+
+
+def samples(model: NPDraw) -> Rows:
+    """Samples of COLUMNS seeds, each with the upper three rows of the next; each seed is the noise of both."""
+    drawn, height, width = model.sample(COLUMNS + 1), *model.decoder.size
+    before, n = drawn.images[:-1], COLUMNS
+    upper = [[(0, 0, width, 3 * height // model.grid.rows)]] * n
+    edited, after = _edited(model, before, drawn.drawing[:-1], drawn.drawing[1:], upper, list(range(n)))
+    canvases = {"drawing": drawn.canvases[:-1], "edited": model.render(edited)}
+    return {"sample": before, **canvases, "result": after, "change": (after - before).abs()}
+
+
+def completions(model: NPDraw) -> Rows:
+    """Of each of three samples the upper half, and what becomes of the rest; one noise, that of the sample's seed."""
+    fixed, n = torch.arange(model.grid.cells) < model.grid.cells // 2, COLUMNS - 1
+    free = (~fixed).nonzero().flatten().tolist()
+    drawn, canvases, images = model.sample(3), list[Tensor](), list[Tensor]()
+    for seed in range(3):
+        picture, kept = drawn.images[seed : seed + 1], drawn.drawing[seed]
+        found = complete(model.prior, kept, fixed, n).drawings
+        made = model.redraw(picture.expand(n, -1, -1, -1), found, ~fixed, [seed] * n, freedom=None, keep=False)
+        ended = editing.compose(kept, model.parse(to_bytes(made)), free)
         begun = Drawing(kept.what, kept.where, kept.whether & fixed)
-        found += [begun, complete(model.prior, kept, fixed, n).drawings]
-        seeds += [seed] * COLUMNS
-    drawings = Drawing.cat(found)
-    return {"drawing": model.render(drawings), "image": model.decode(drawings, seeds, freedom=FREEDOM)}
+        canvases += [model.render(begun), model.render(ended)]
+        images += [picture, made]
+    return {"drawing": torch.cat(canvases), "image": torch.cat(images)}
 
 
-def freedoms(model: NPDraw) -> dict[str, Tensor]:
-    """Two drawings, each before what the flow makes of it with two noises, for each freedom."""
+def freedoms(model: NPDraw) -> Rows:
+    """Two sketches by the prior, each before what the flow makes of it with two noises, for each freedom."""
     noises = COLUMNS // 2 - 1
-    drawn = _drawn(model, 2)
+    drawn = editing.tidy(model.prior.sample(2, 0, model.config.temperature), model.bank.parts, model.grid)
     canvases = F.interpolate(model.render(drawn), model.decoder.size)
     rows = {}
     for freedom in FREEDOMS:
@@ -68,18 +99,49 @@ def freedoms(model: NPDraw) -> dict[str, Tensor]:
     return rows
 
 
-def _drawn(model: NPDraw, n: int) -> Drawing:
-    """Samples of seeds from 0 on, one step a place."""
-    drawing = model.prior.sample(n, 0, model.config.temperature)
-    return editing.tidy(drawing, model.bank.parts, model.grid)
+def _edited(
+    model: NPDraw, before: Tensor, a: Drawing, b: Drawing, boxes: list[list[editing.Box]], seeds: list[int]
+) -> tuple[Drawing, Tensor]:
+    """Drawings A with B's cells in boxes of pixels, those of each its own, and the pictures (B,C,H,W) made so."""
+    size, composed = model.decoder.size, list[Drawing]()
+    for i, own in enumerate(boxes):
+        places = {place for box in own for place in editing.region(model.grid, box, size)}
+        composed.append(editing.compose(a[i], b[i], sorted(places)))
+    edited = Drawing.cat(composed)
+    return edited, model.redraw(before, edited, editing.differ(a, edited), seeds)
 
 
-def main(names: list[str]) -> None:
-    flows = [name for name in store.shipped_models() if store.model_config(name).decoder.likelihood == "flow"]
-    for name in names or flows:
-        model = store.load_model(name)
-        for kind, rows in (("edits", edits), ("completions", completions), ("freedom", freedoms)):
-            print(show.save_picture(show.pairs(rows(model), COLUMNS), IMAGES / f"{kind}-{name}.png"))
+def _numbered(data: ImageSet, numbers: Sequence[int]) -> Tensor:
+    """The images of these numbers, from whichever part of the set: (N,C,H,W) in [0, 1]"""
+    found = dict[int, Tensor]()
+    for part, images in data.parts.items():
+        labels = data.labels.get(part, {})
+        ids = labels.get("id", labels.get("ids", torch.zeros(0, dtype=torch.int64)))
+        for index in torch.isin(ids, torch.tensor(numbers)).nonzero().flatten().tolist():
+            found[int(ids[index])] = images[index : index + 1]
+    if missing := sorted(set(numbers) - found.keys()):
+        raise SystemExit(f"{data.name} does not hold the images of the numbers {missing}")
+    return to_unit(torch.cat([found[number] for number in numbers]))
+
+
+FIGURES: dict[str, Callable[..., Rows]] = {
+    "edits-celeba-plus": by_hand,
+    "photographs-celeba-plus": in_order,
+    "edits-cifar10-plus": samples,
+    "completions-celeba-plus": completions,
+    "completions-cifar10-plus": completions,
+    "freedom-celeba-plus": freedoms,
+    "freedom-cifar10-plus": freedoms,
+}
+
+
+def main(words: list[str]) -> None:
+    sources = dict(word.split("=", 1) for word in words if "=" in word)
+    for name in [word for word in words if "=" not in word] or FIGURES:
+        figure, model = FIGURES[name], store.load_model(name.partition("-")[2])
+        photographs = figure in (by_hand, in_order)
+        rows = figure(model, load(sources.get("celeba", "celeba"))) if photographs else figure(model)
+        print(show.save_picture(show.pairs(rows, COLUMNS), IMAGES / f"{name}.png"))
 
 
 if __name__ == "__main__":

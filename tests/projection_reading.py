@@ -26,9 +26,14 @@ def least_move(cell: np.ndarray, wanted: int, parts: np.ndarray, rounds: int = 2
 
 
 def seam(edited: list[list[bool]], cell: int, reach: int) -> np.ndarray:
-    """The mask of some cells of `cell` pixels a side, grown by `reach` pixels and averaged over as many around each."""
+    """The mask of some cells of `cell` pixels a side, as `soften` makes it."""
     height, width = len(edited) * cell, len(edited[0]) * cell
-    inside = [[edited[i // cell][j // cell] for j in range(width)] for i in range(height)]
+    return soften([[edited[i // cell][j // cell] for j in range(width)] for i in range(height)], reach)
+
+
+def soften(inside: list[list[bool]], reach: int) -> np.ndarray:
+    """A mask of pixels, grown by `reach` of them and averaged over as many around each."""
+    height, width = len(inside), len(inside[0])
 
     def around(i: int, j: int) -> list[tuple[int, int]]:
         return [
@@ -39,3 +44,16 @@ def seam(edited: list[list[bool]], cell: int, reach: int) -> np.ndarray:
 
     grown = [[any(inside[y][x] for y, x in around(i, j)) for j in range(width)] for i in range(height)]
     return np.array([[np.mean([grown[y][x] for y, x in around(i, j)]) for j in range(width)] for i in range(height)])
+
+
+def edited_pixels(places: set[int], image: tuple[int, int], canvas: tuple[int, int], size: int) -> np.ndarray:
+    """How much of each pixel of an image is made anew where these cells of its canvas are, cut into parts of `size`
+    pixels with half of what hangs over before the canvas: (H,W)"""
+    scale = image[0] // canvas[0]
+    across = -(-canvas[1] // size)
+    top, left = ((-(-side // size) * size - side) // 2 for side in canvas)
+    inside = [
+        [(y // scale + top) // size * across + (x // scale + left) // size in places for x in range(image[1])]
+        for y in range(image[0])
+    ]
+    return soften(inside, max(1, round(size * scale / 4)))

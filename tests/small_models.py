@@ -17,6 +17,7 @@ SMALL: dict[str, Any] = {
     "posterior": {"width": 4},
     "decoder": {"width": 4},
 }
+CONTRAST = 30.0  # so that a decoder that has learned nothing does not make one picture of every canvas
 COLOUR = {  # the canvas is half the image: 3 x 4 cells of 4 x 4 pixels of it
     "data": {"height": 12, "width": 16, "canvas": 8, "channels": 3},
     "bank": {"part_size": 2, "parts": 6},
@@ -31,7 +32,10 @@ def save_models(grey: dict[str, Any]) -> dict[str, DataConfig]:
         data = {**sections["data"], "inverted": name == "ink"}
         config = from_dict(Config, {**SMALL, **sections, "data": data})
         parts = torch.rand(6, config.data.channels, config.bank.part_size, config.bank.part_size)
-        NPDraw(config, PartBank(parts)).eval().save_pretrained(name)
+        model = NPDraw(config, PartBank(parts)).eval()
+        with torch.no_grad():
+            model.decoder.out.weight.mul_(CONTRAST)
+        model.save_pretrained(name)
         found[name] = config.data
     return found
 

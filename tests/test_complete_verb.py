@@ -9,6 +9,7 @@ import torch
 from PIL import Image
 
 import editing_reading as reading
+import projection_reading
 from drawings import steps_of
 from npdraw import editing, show, store
 from npdraw.cli import main
@@ -84,15 +85,20 @@ def test_what_is_written(name: str, home: Path, capsys: pytest.CaptureFixture[st
             painted = np.maximum(painted, one)  # drawings of the prior may repeat a place
         painted = (1 - painted if name == "ink" else painted) * 255
         canvases.append(np.broadcast_to(painted.repeat(height // h, 0).repeat(width // w, 1), (height, width, 3)))
-    decoded = show.to_uint8(model.as_given(model.decode(drawings)))
-    images = [given, *(x if x.ndim == 3 else np.repeat(x[..., None], 3, 2) for x in decoded)]
+    decoded = model.as_given(model.decode(drawings)).permute(0, 2, 3, 1).double().numpy() * 255
+    free = set(range(CELLS)) - set(BOTTOM)
+    mask = projection_reading.edited_pixels(free, (height, width), (h, w), model.grid.part_size)[..., None]  # (H,W,1)
+    images = [given, *(given + mask * (x - given) for x in decoded)]
+    assert min(np.abs(x - given).max() for x in images[1:]) > 20
     for i in range(4):
         column = sheet[:, 4 + i * (width * scale + 4) :][:, : width * scale]
         upper, lower = column[4:][: height * scale], column[8 + height * scale :][: height * scale]
         large = canvases[i].repeat(scale, 0).repeat(scale, 1)
         hatched = (upper == show.GAP).all(-1)
         assert (np.abs(upper - large).max(-1) <= 0.51)[~hatched].all()
-        assert np.array_equal(lower, images[i].repeat(scale, 0).repeat(scale, 1))
+        assert (np.abs(lower[::scale, ::scale] - images[i]) <= 0.51).all()
+        assert np.array_equal(lower[::scale, ::scale][mask[..., 0] == 0], given[mask[..., 0] == 0])  # to the bit
+        assert np.array_equal(lower, lower[::scale, ::scale].repeat(scale, 0).repeat(scale, 1))
         free = np.ones((h, w), bool)
         k, (top, left) = model.grid.part_size, model.grid.corner
         for place in BOTTOM:
@@ -101,6 +107,24 @@ def test_what_is_written(name: str, home: Path, capsys: pytest.CaptureFixture[st
         free = free.repeat(height // h * scale, 0).repeat(width // w * scale, 1)
         assert not hatched[~free].any()
         assert hatched[free].mean() == pytest.approx(0.5 if i == 0 else 0, abs=0.1)
+
+
+@pytest.mark.parametrize("name", ["grey", "ink"])
+def test_a_person_can_go_on_with_a_completion(name: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "--keep 6-7,10-11 --count 2 --png"
+    assert run(f"{name} {name}.png {words} --out a") == 0
+    assert capsys.readouterr().out.endswith("written: a/completions.png, a/drawings.json, a/images\n")
+    drawings = store.load_drawing("a/drawings.json")
+    pictures = sorted(Path("a/images").iterdir())
+    assert [path.name for path in pictures] == ["completion-0001.png", "completion-0002.png"]
+    assert not np.array_equal(*(np.asarray(Image.open(path)) for path in pictures))
+    for i, path in enumerate(pictures):
+        said = show.inscription(path.read_bytes())
+        assert said is not None and (said.drawing, said.seed) == (drawings[i], None)
+    assert run(f"{name} {pictures[1]} {words} --out b") == 0
+    assert "carries its drawing" in capsys.readouterr().out
+    before, after = (np.asarray(Image.open(f"{out}/images/completion-0002.png")) for out in "ab")
+    assert np.array_equal(before[5:, 8:], after[5:, 8:])  # beyond the seam
 
 
 def test_a_region_is_its_places_and_a_beginning_is_exact(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -191,6 +215,10 @@ WRONG = {
     "no model": ("nowhere grey.png --keep 7 --out new", "nowhere"),
     "out is a file": ("grey grey.png --keep 7 --out grey.png", "is a file"),
     "a picture written over": ("grey old/completions.png --keep 7 --out old", "would be written over"),
+    "its own PNG written over": (
+        "grey old/images/completion-0001.png --keep 7 --png --out old",
+        "would be written over",
+    ),
     "a drawing written over": ("grey old/drawings.json --keep 7 --out ./old/../old", "would be written over"),
 }
 
@@ -201,8 +229,9 @@ def test_wrong_input_is_one_sentence_and_leaves_nothing(
 ) -> None:
     picture, drawing = Path("grey.png").read_bytes(), store.load_drawing("loose.json")
     Path("broken.png").write_bytes(picture[:60])
-    for folder, files in (("old", ["completions.png"]), ("several", ["a.png", "b.png"])):
-        Path(folder).mkdir()
+    old = ["completions.png", "images/completion-0001.png"]
+    for folder, files in (("old/images", []), ("old", old), ("several", ["a.png", "b.png"])):
+        Path(folder).mkdir(parents=True, exist_ok=True)
         for file in files:
             Path(folder, file).write_bytes(picture)
     store.save_drawing(drawing, "old/drawings.json")

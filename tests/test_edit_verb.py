@@ -12,6 +12,7 @@ import torch
 from PIL import Image
 
 import editing_reading as reading
+import projection_reading
 from drawings import steps_of
 from npdraw import editing, inputs, show, store
 from npdraw.cli import main
@@ -102,14 +103,25 @@ def test_edit_is_the_reading(
     composed = store.load_drawing("out/new/drawing.json")
     assert len(composed) == 1 and composed.steps == model.grid.cells and cells_of(composed) == cells[2]
 
-    decoded = show.to_uint8(model.as_given(model.decode(composed)))[0]
-    assert np.array_equal(np.asarray(Image.open("out/new/image.png")), decoded)
+    edited = {place for place in range(model.grid.cells) if cells[0].get(place) != cells[2].get(place)}
+    assert edited < set(places) or len(places) < 6
+    assert f"cells are B's, {len(edited)} of which differ from A's\n" in said.out
+    mask = projection_reading.edited_pixels(edited, size, canvas, model.grid.part_size)[..., None]  # (H,W,1)
+    decoded = model.as_given(model.decode(composed))[0].permute(1, 2, 0).double().numpy() * 255
+    before = given[0][..., : decoded.shape[2]]
+    result = np.asarray(Image.open("out/new/image.png")).reshape(before.shape)
+    assert np.array_equal(result[mask[..., 0] == 0], before[mask[..., 0] == 0])  # to the bit
+    assert (np.abs(result - (before + mask * (decoded - before))) <= 0.51).all() and not np.array_equal(result, before)
+    as_read = torch.from_numpy(255 - result if name == "ink" else result.copy())
+    parsed = cells_of(model.parse(as_read.permute(2, 0, 1)[None]))
+    drawn = [place for place in edited if place in cells[2]]
+    again = f"{sum(parsed.get(place) == cells[2][place] for place in drawn)} of {len(drawn)} drawn parts"
+    assert (f"{again} of the edited cells are found again in the picture\n" in said.out) == bool(drawn)
 
     sheet = Image.open("out/new/edit.png")
     assert 600 <= sheet.width <= 1000
-    if by == "parse" or not model.config.data.ink:
-        for i in range(2):
-            assert np.array_equal(tile(sheet, i, size), given[i])
+    for i in range(2):
+        assert np.array_equal(tile(sheet, i, size), given[i])
     for i, one in enumerate(cells):
         painted = np.array(reading.paint(one, model.bank.parts.tolist(), *canvas)).transpose(1, 2, 0)
         painted = 1 - painted if name == "ink" else painted
@@ -119,8 +131,7 @@ def test_edit_is_the_reading(
         outline = (found == show.ACCENT).all(-1)
         assert (np.abs(found - want).max(-1) <= 0.51)[~outline].all()
         assert outline.any() <= (i > 0)
-    last = decoded if decoded.ndim == 3 else np.repeat(decoded[..., None], 3, 2)
-    assert np.array_equal(tile(sheet, 5, size), last)
+    assert np.array_equal(tile(sheet, 5, size), np.broadcast_to(result, (*size, 3)))
 
 
 def test_the_region_is_outlined_on_b_and_on_what_is_composed(home: Path) -> None:
@@ -129,6 +140,30 @@ def test_the_region_is_outlined_on_b_and_on_what_is_composed(home: Path) -> None
     wide = (sheet.shape[1] - 4) // 6
     marked = [(sheet[:, i * wide : (i + 1) * wide] == show.ACCENT).all(-1).sum() for i in range(6)]
     assert [bool(count) for count in marked] == [False, False, False, True, True, False] and marked[3] == marked[4]
+
+
+@pytest.mark.parametrize("name", ["grey", "colour", "ink"])
+def test_an_edit_that_changes_nothing_leaves_the_picture(
+    name: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["edit", name, f"{name}-a.png", f"{name}-a.png", "--region", "0,0,8,8", "--out", "out"]) == 0
+    assert np.array_equal(np.asarray(Image.open("out/image.png")), np.asarray(Image.open(f"{name}-a.png")))
+    said = capsys.readouterr().out
+    assert "cells are B's, 0 of which differ from A's\n" in said and "found again" not in said
+
+
+def test_several_edits_in_a_row(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Each begins from the picture and the drawing of the one before, and touches its own cells alone."""
+    assert edit("colour", "0,0,16,4", "first") == 0
+    one = show.inscription(Path("first/image.png").read_bytes())
+    words = ["first/image.png", "colour-b.png", "--region", "0,8,16,12"]
+    capsys.readouterr()
+    assert main(["edit", "colour", *words, "--out", "second"]) == 0
+    assert "A carries its drawing" in capsys.readouterr().out
+    two = store.load_drawing("second/drawing.json")
+    assert one is not None and two.first(8) == one.drawing.first(8) and two != one.drawing
+    first, second = (np.asarray(Image.open(f"{name}/image.png")) for name in ("first", "second"))
+    assert np.array_equal(first[:6], second[:6]) and not np.array_equal(first[8:], second[8:])
 
 
 def test_the_same_again_and_a_whole_image(home: Path) -> None:
@@ -161,9 +196,9 @@ WRONG = {
     "region of no cell": ("grey grey-a.png grey-b.png --region 2,0,3,9 --out new", "centre of no cell"),
     "no B": ("grey grey-a.png --region 0,0,7,5 --out new", "edit needs B;"),
     "B that is not there": ("grey grey-a.png gone.png --region 0,0,7,5 --out new", "gone.png does not exist"),
-    "a folder for A": ("grey colour grey-b.png --region 0,0,7,5 --out new", "colour is no picture"),
+    "a folder for A": ("grey colour grey-b.png --region 0,0,7,5 --out new", "colour is not a picture"),
     "a set for B": ("grey grey-a.png digits --region 0,0,7,5 --out new", "digits does not exist; give a file"),
-    "a text for B": ("grey grey-a.png text.txt --region 0,0,7,5 --out new", "text.txt is no picture"),
+    "a text for B": ("grey grey-a.png text.txt --region 0,0,7,5 --out new", "text.txt is not a picture"),
     "a broken picture": ("grey grey-a.png broken.png --region 0,0,7,5 --out new", "broken.png"),
     "no model": ("nowhere grey-a.png grey-b.png --region 0,0,7,5 --out new", "nowhere"),
     "another way to draw": ("grey grey-a.png grey-b.png --region 0,0,7,5 --by prior --out new", "prior"),

@@ -197,6 +197,14 @@ def test_one_drawing_takes_cells_from_each_of_a_batch() -> None:
     assert cells_of(made) == [reading.compose(A, b, [1, 2]) for b in (B, {}, A)]
 
 
+@settings(max_examples=40, deadline=None)
+@given(a=st.lists(cells(), min_size=1, max_size=3), b=cells())
+def test_places_that_differ(a: list[dict[int, int]], b: dict[int, int]) -> None:
+    """One of them may be a single drawing; an erased part is a difference as another part is."""
+    found = editing.differ(tidy_of(a), tidy_of([b]))
+    assert found.tolist() == [[one.get(p) != b.get(p) for p in range(GRID.cells)] for one in a]
+
+
 def test_compose_of_nothing_and_of_all() -> None:
     a, b = tidy_of([A]), tidy_of([B])
     assert editing.compose(a, b, []) == a and editing.compose(a, b, range(GRID.cells)) == b

@@ -11,7 +11,7 @@ DOCS = README.parent / "docs"
 PAGES = [README, *sorted(DOCS.glob("*.md"))]
 SNIPPETS = [
     (page.name, number, text)
-    for page in (README, DOCS / "library.md")
+    for page in (README, DOCS / "library.md", DOCS / "editing.md")
     for number, text in enumerate(re.findall(r"```python\n(.*?)```", page.read_text(encoding="utf-8"), flags=re.S))
 ]
 

@@ -65,6 +65,7 @@ class PartBank(nn.Module):
     @classmethod
     def build(cls, images: Stack, part_size: int, parts: int, patches: int = 5000, seed: int = 0) -> Self:
         """Learn a bank from images (N,C,H,W), uint8 or float in [0, 1]; the same seed gives the same bank."""
+        need("a bank of parts", "train", "kmedoids")
         candidates = sample_patches(images, part_size, patches, seed)  # (P,D)
         medoids = k_medoids(candidates, parts, seed)
         chosen = candidates[medoids]
@@ -155,7 +156,6 @@ def _sample(points: Tensor, size: int, k: int, generator: torch.Generator) -> Te
 
 
 def _faster_pam(points: Tensor, k: int, seed: int) -> Tensor:
-    need("a bank of parts", "train", "kmedoids")
     import kmedoids
 
     _, inverse = torch.unique(points, dim=0, return_inverse=True)

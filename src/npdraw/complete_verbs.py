@@ -3,12 +3,12 @@
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from npdraw.errors import InputError
-from npdraw.options import Decoding, Device, HowDecoded, Maybe, Model, say, say_written
+from npdraw.options import Decoding, Device, Flag, HowDecoded, Maybe, Model, say, say_written
 from npdraw.words import many
 
 if TYPE_CHECKING:
@@ -26,13 +26,15 @@ PARTICLES = (256, 1024)  # where none are asked for: the more where the fewer fi
 
 @dataclass
 class Complete:
-    """Keep some places of a drawing and let the prior draw the rest, several times over.
+    """Keep some places of a picture and let the prior draw the rest, several times over.
 
-    A picture is parsed into a drawing first, unless it is a PNG by `sample --png`, `edit` or the studio, which has its
-    own in it. Where the kept places come first (the upper rows), or the prior has learned to begin anywhere
-    (prior.orders), it goes on from them; otherwise many particles are drawn, and those that suit the kept places are
-    preferred. A flow makes the images of all completions, and of a drawing as JSON, from one noise, that of the seed in
-    the PNG or JSON, else of seed 0: they differ by what was drawn alone, whatever --seed.
+    A picture is parsed into a drawing first, unless it is a PNG by `sample --png`, `edit`, this verb or the studio,
+    which has its own in it. Of a drawing as JSON the picture is made first, as `animate` does. Where the kept places
+    come first (the upper rows), or the prior has learned to begin anywhere (prior.orders), it goes on from them;
+    otherwise many particles are drawn, and those that suit the kept places are preferred. The picture is made anew in
+    the free cells alone, with a soft seam of half a cell. A flow works from one noise for all, that of the seed in the
+    PNG or JSON, else of seed 0, whatever --seed; it improves on what the prior drew, so that in the free cells the
+    drawing of a completion is its picture's parse, while log p is of what the prior drew.
 
     Example: npdraw complete digits seven.png --keep 0-17 --out completed
     """
@@ -53,6 +55,9 @@ class Complete:
     particles: Maybe[int] = None
     """Drawings among which those are found that suit the kept places: more are slower and better. 256 by default, and
     1,024 where these find fewer different completions than asked for."""
+    png: Flag = False
+    """Write every completion as images/completion-0001.png too; each carries its drawing, with which `edit`, `complete`
+    and `animate` go on."""
     temperature: float = 1.0
     """Below 1 likelier drawings; 1 is the model's own distribution."""
     decoding: HowDecoded = field(default_factory=Decoding)
@@ -60,8 +65,10 @@ class Complete:
 
     def run(self) -> None:
         import torch
+        from PIL import Image
 
         from npdraw import editing, inputs, show, store
+        from npdraw.canvas import to_bytes
         from npdraw.completing import comes_first, complete
         from npdraw.data.folder import SUFFIXES
 
@@ -72,11 +79,12 @@ class Complete:
         box = None if self.region is None else editing.parse_box(self.region)
         device = inputs.prepare(self.device, self.out)
         files = [self.out / name for name in ("completions.png", "drawings.json")]
+        pngs = [self.out / "images" / f"completion-{i + 1:04d}.png" for i in range(self.count)] if self.png else []
         path = Path(self.what).expanduser()
         if not path.exists():
             endings = ", ".join(sorted(SUFFIXES))
             raise InputError(f"{self.what} does not exist; give one drawing (.json) or one picture ({endings})")
-        if any(file.exists() and file.samefile(path) for file in files):
+        if any(file.exists() and file.samefile(path) for file in (*files, *pngs)):
             raise InputError(f"{self.what} would be written over; choose another --out")
         model = store.load_model(self.model, device)
         grid = model.grid
@@ -87,9 +95,7 @@ class Complete:
             places = parse_places(self.keep or "", grid.cells)
         if len(places) == grid.cells:
             raise InputError("all places are kept: there is nothing to complete")
-        kept, image, noise, told = _read(model, self.model, self.what)
-        settings = self.decoding.keeping(model, told)
-        image = model.decode(kept, noise, **settings) if image is None else image
+        kept, image, noise = _read(model, self.model, self.what, self.decoding)
         fixed = torch.zeros(grid.cells, dtype=torch.bool)
         fixed[places] = True
         tried = [max(n, self.count) for n in PARTICLES] if self.particles is None else [self.particles]
@@ -97,12 +103,22 @@ class Complete:
             found = complete(model.prior, kept, fixed, self.count, self.seed, particles, self.temperature)
             if len(found.drawings) == self.count:
                 break
-        seeds = [noise] * len(found.drawings)
-        images = torch.cat([image, model.decode(found.drawings, seeds, **settings)])
+        settings, n = self.decoding.shown(model), len(found.drawings)
+        begun, seeds, pngs = image.expand(n, -1, -1, -1), [noise] * n, pngs[:n]
+        made, drawings = model.redraw(begun, found.drawings, ~fixed, seeds, **settings, keep=False), found.drawings
+        if not model.likely:
+            free = [place for place in range(grid.cells) if not fixed[place]]
+            drawings = editing.compose(kept, model.parse(to_bytes(made)), free)
         beside = {} if model.likely else {"seeds": seeds, **settings}
-        with store.replacing_all(files) as (sheet, written):
-            show.save_picture(_picture(model, kept, fixed, images, found.drawings, found.log_prob), sheet)
-            store.save_drawing(found.drawings, written, model.bank, **beside)
+        with store.replacing_all([*files, *pngs]) as (sheet, written, *single):
+            images = torch.cat([image, made])
+            show.save_picture(_picture(model, kept, fixed, images, drawings, found.log_prob), sheet)
+            store.save_drawing(drawings, written, model.bank, **beside)
+            if pngs:
+                sign, pixels = inputs.signed(self.model), show.to_uint8(model.as_given(made))
+                for i, picture in enumerate(single):
+                    said = sign(drawings[i], seed=None if model.likely else noise, **settings)
+                    show.save_picture(Image.fromarray(pixels[i]), picture, said)
         how = f"{many(len(places), 'place')} of {grid.cells} kept, log p(kept) "
         if model.prior.orders or comes_first(fixed):
             say(f"{how}{found.log_fixed:.2f}")
@@ -114,9 +130,9 @@ class Complete:
         if len(found.drawings) < self.count:
             say(f"{self.count} were drawn, {len(found.drawings)} of them different")
         say(" number     log p  parts")
-        for i, (log_p, parts) in enumerate(zip(found.log_prob.tolist(), found.drawings.whether.sum(1).tolist())):
+        for i, (log_p, parts) in enumerate(zip(found.log_prob.tolist(), drawings.whether.sum(1).tolist())):
             say(f"{i + 1:7}{log_p:10.2f}{parts:7}")
-        say_written(*files)
+        say_written(*files, *([self.out / "images"] if pngs else []))
 
 
 def parse_places(text: str, cells: int) -> list[int]:
@@ -135,9 +151,9 @@ def parse_places(text: str, cells: int) -> list[int]:
     return sorted(found)
 
 
-def _read(model: "NPDraw", name: str, source: str) -> tuple["Drawing", "Tensor | None", int, dict[str, Any]]:
-    """One drawing with a step for each place, the picture that it is of (1,C,H,W) where one was given, the seed of its
-    noise, and what else it was made with, where PNG or JSON say so."""
+def _read(model: "NPDraw", name: str, source: str, decoding: Decoding) -> tuple["Drawing", "Tensor", int]:
+    """One drawing with a step for each place, its picture (1,C,H,W), and the seed of its noise, where PNG or JSON tell
+    it. Of a drawing as JSON the picture is made."""
     from npdraw import editing, inputs, store
     from npdraw.canvas import to_unit
 
@@ -146,16 +162,17 @@ def _read(model: "NPDraw", name: str, source: str) -> tuple["Drawing", "Tensor |
         if len(drawing) != 1:
             raise InputError(f"{source} holds {len(drawing)} drawings; give a file with one")
         tidy = editing.tidy(drawing.to(model.device), model.bank.parts, model.grid)
-        seeds, told = inputs.drawn_with(source, 1)
-        return tidy, None, seeds[0], told
+        sketch, seeds, told = inputs.drawn_with(model, source, 1)
+        settings = decoding.keeping(model, told)
+        return tidy, model.decode(tidy if sketch is None else sketch, seeds, **settings), seeds[0]
     pixels = inputs.read_for(model, source, None, None)
     if len(pixels) != 1:
         raise InputError(f"{source} holds {len(pixels):,} images; give one picture")
     image = to_unit(pixels.to(model.device))
     if (own := inputs.drawn_in(model, name, source)) is None:
-        return model.parse(image), image, 0, {}
+        return model.parse(image), image, 0
     say(f"{source} carries its drawing, which is taken as it is")
-    return editing.tidy(own.drawing, model.bank.parts, model.grid), image, own.seed or 0, own.told
+    return editing.tidy(own.drawing, model.bank.parts, model.grid), image, own.seed or 0
 
 
 def _picture(

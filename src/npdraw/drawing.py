@@ -104,11 +104,15 @@ class Drawing:
 
     def to_json(self, **beside: Any) -> str:
         """As text; what stands beside the drawings, who reads them need not care."""
-        rows = [
+        said = {"format": FORMAT, "version": VERSION, "steps": self.steps, "drawings": self.rows()}
+        return json.dumps({**said, **beside})
+
+    def rows(self) -> list[dict[str, list[int]]]:
+        """What stands in JSON of each drawing."""
+        return [
             {"what": a, "where": b, "whether": [int(x) for x in c]}
             for a, b, c in zip(*(x.tolist() for x in self.tensors()), strict=True)
         ]
-        return json.dumps({"format": FORMAT, "version": VERSION, "steps": self.steps, "drawings": rows, **beside})
 
     @classmethod
     def from_json(cls, text: str) -> Self:

@@ -1,4 +1,4 @@
-"""The verb `edit`: a region of one image's drawing in another's, decoded."""
+"""The verb `edit`: a region of one image's drawing in another's, and the image made anew there."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -14,11 +14,12 @@ WIDTH = 140  # of one image in edit.png, about, in pixels
 
 @dataclass
 class Edit:
-    """Put a region of one image's canvas on another's and decode what comes of it.
+    """Put a region of one image's drawing on another's; what is drawn differently is made anew, all else stays.
 
-    Both images become drawings; a PNG by `sample --png`, this verb or the studio has its own in it. In the cells of the
-    region B's parts replace A's, and where B has none A's are erased. A flow makes the image from A's own noise: that
-    of the seed in its PNG, else of seed 0.
+    Both images become drawings; a PNG by `sample --png`, `complete --png`, this verb or the studio has its own in it.
+    In the cells of the region B's parts replace A's, and where B has none A's are erased. Cells in which A and B draw
+    the same are left alone. Around the others is a soft seam of half a cell; beyond it A's pixels stay as they are. A
+    flow works from A's own noise: that of the seed in its PNG, else of seed 0.
 
     Example: npdraw edit digits a.png b.png --region 0,0,28,14 --out edited
     """
@@ -31,7 +32,7 @@ class Edit:
     region: str
     """x0,y0,x1,y1 in pixels of the model's images, 0,0 at the top left, to before x1,y1: cells centred inside."""
     out: Path
-    """Folder for edit.png (images, canvases, the composed canvas and the image of it), drawing.json and image.png."""
+    """Folder for edit.png (images, canvases, the composed canvas, the result), drawing.json and image.png."""
     by: Literal["parse", "posterior"] = "parse"
     """What draws the images: the parser (Alg. 1), or the model's posterior, as in the paper."""
     decoding: HowDecoded = field(default_factory=Decoding)
@@ -43,7 +44,7 @@ class Edit:
         from PIL import Image
 
         from npdraw import editing, inputs, show, store
-        from npdraw.canvas import to_unit
+        from npdraw.canvas import to_bytes, to_unit
         from npdraw.data.folder import SUFFIXES
         from npdraw.drawing import Drawing
 
@@ -52,7 +53,7 @@ class Edit:
         for source in (self.a, self.b):
             path = Path(source).expanduser()
             if not path.is_file() or path.suffix.lower() not in SUFFIXES:
-                what = "is no picture" if path.exists() else "does not exist"
+                what = "is not a picture" if path.exists() else "does not exist"
                 raise InputError(f"{source} {what}; give a file ({', '.join(sorted(SUFFIXES))})")
             if any(file.exists() and file.samefile(path) for file in files):
                 raise InputError(f"{source} would be written over; choose another --out")
@@ -60,22 +61,23 @@ class Edit:
         self.decoding.of(model)  # what does not go with this model is refused first
         places = editing.region(model.grid, box, model.decoder.size)
         found = [inputs.read_for(model, source, None, None) for source in (self.a, self.b)]  # (1,C,H,W) each
+        images = to_unit(torch.cat(found).to(device))
         if self.by == "parse":
-            images = to_unit(torch.cat(found).to(device))
             drawing = model.parse(images)
         else:  # each as if it were alone
-            images = torch.cat([inputs.as_seen(model, pixels) for pixels in found])
-            drawing = model.encode(images)
+            drawing = Drawing.cat([model.encode(inputs.as_seen(model, pixels)) for pixels in found])
         both = [inputs.drawn_in(model, self.model, source) for source in (self.a, self.b)]
         taken = [own.drawing if own else drawing[i] for i, own in enumerate(both)]
         drawing = Drawing.cat([editing.tidy(one, model.bank.parts, model.grid) for one in taken])
         composed = editing.compose(drawing[0], drawing[1], places)
-        settings = self.decoding.keeping(model, both[0].told if both[0] else {})  # as A was made
-        noise = (both[0] and both[0].seed) or 0
+        edited = editing.differ(drawing[0], composed)  # (1,L)
+        settings, noise = self.decoding.keeping(model), (both[0] and both[0].seed) or 0
         beside = {} if model.likely else {"seeds": [noise], **settings}
-        decoded = model.decode(composed, noise, **settings)
+        made = model.redraw(images[:1], composed, edited, noise, **settings)
+        drawn = edited & composed.whether
+        again = drawn & ~editing.differ(model.parse(to_bytes(made)), composed)
         canvases = model.render(Drawing.cat([drawing, composed]))
-        shown = model.as_given(torch.cat([images, F.interpolate(canvases, model.decoder.size), decoded]))
+        shown = model.as_given(torch.cat([images, F.interpolate(canvases, model.decoder.size), made]))
         scale = max(1, WIDTH // shown.shape[-1])
         tiles = F.interpolate(shown, scale_factor=scale).expand(-1, 3, -1, -1).clone()
         cells = torch.zeros(1, model.grid.cells, model.grid.part_size**2, device=device)
@@ -83,7 +85,7 @@ class Edit:
         inside = F.interpolate(model.grid.join(cells), tiles.shape[-2:])[0, 0]  # (h,w)
         around = F.max_pool2d(inside[None], 5, stride=1, padding=2)[0] > inside
         tiles[3:5, :, around] = torch.tensor(show.ACCENT, device=device)[:, None] / 255  # on canvas B and composed
-        labels = ["A", "B", "canvas A", "canvas B", "composed", "decoded"]
+        labels = ["A", "B", "canvas A", "canvas B", "composed", "result"]
         with store.replacing_all(files) as (sheet, written, picture):
             show.save_picture(show.grid(tiles, len(labels), scale=1, gap=4, labels=labels), sheet)
             store.save_drawing(composed, written, model.bank, **beside)
@@ -92,5 +94,8 @@ class Edit:
         for name, own in zip("AB", both):
             if own is not None:
                 say(f"{name} carries its drawing, which is taken as it is")
-        say(f"{len(places)} of {model.grid.cells} cells are B's")
+        say(f"{len(places)} of {model.grid.cells} cells are B's, {int(edited.sum())} of which differ from A's")
+        if drawn.any():
+            count = f"{int(again.sum())} of {int(drawn.sum())} drawn parts"
+            say(f"{count} of the edited cells are found again in the picture")
         say_written(*files)

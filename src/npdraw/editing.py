@@ -91,6 +91,12 @@ def compose(a: Drawing, b: Drawing, places: Sequence[int]) -> Drawing:
     return _drawing(first)
 
 
+def differ(a: Drawing, b: Drawing) -> Tensor:
+    """In which places two drawings do not draw the same: (B,L) bool"""
+    first, second = _matching([a, b])
+    return first != second
+
+
 def replace(drawing: Drawing, place: int, what: int, parts: Tensor) -> Drawing:
     """Another part where there is one."""
     _check_part(what, parts)

@@ -46,7 +46,9 @@ class Bank:
         from npdraw import inputs, show, store
         from npdraw.bank import build_bank
         from npdraw.data import Subset
+        from npdraw.extras import need
 
+        need("a bank of parts", "train", "kmedoids")  # before images are read
         inputs.check_folder(self.out.absolute().parent)
         if self.parts < 1 or self.patches < 1:
             raise InputError("--parts and --patches must be at least 1")

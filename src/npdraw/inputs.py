@@ -148,13 +148,21 @@ def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
         return None
 
 
-def drawn_with(path: str, count: int) -> tuple[list[int], dict[str, Any]]:
-    """How a flow made the images of so many drawings (JSON), as the verbs and the studio write it beside them: a seed
-    for each, where none are told 0, 1, ..., and its settings."""
+def drawn_with(model: NPDraw, path: str, count: int) -> tuple[Drawing | None, list[int], dict[str, Any]]:
+    """How a flow made the pictures of so many drawings (JSON), as the verbs and the studio write it beside them: the
+    prior's sketches, where there are any, a seed for each, where none are told 0, 1, ..., and its settings."""
     said = json.loads(store.read_text(path))
-    seeds = said.get("seeds", [said.get("seed")])
+    seeds, sketches = said.get("seeds", [said.get("seed")]), None
+    if "sketches" in said:
+        try:
+            sketches = Drawing.from_json(json.dumps(said | {"drawings": said["sketches"]}))
+            sketches.check(len(model.bank), model.grid.cells)
+        except (InputError, RecursionError) as error:
+            raise InputError(f"{path}: of its sketches, {error}") from None
+        if len(sketches) != count:
+            raise InputError(f"{path} holds {count} drawings and {len(sketches)} sketches, but must have as many")
     sound = isinstance(seeds, list) and len(seeds) == count and all(map(is_seed, seeds))
-    return seeds if sound else list(range(count)), show.settings_in(said)
+    return sketches, seeds if sound else list(range(count)), show.settings_in(said)
 
 
 def signed(name: str) -> Callable[..., PngInfo]:

@@ -47,8 +47,8 @@ class Decoding:
     evaluations: Maybe[int] = None
     """Of models with a flow: how often its net runs; more is better and slower. The model's own by default."""
     freedom: Maybe[float] = None
-    """Of models with a flow: from 0, keep nearest to the drawing, to 1, improve on it. By default the model's own, to
-    edit, to complete and to reconstruct 0.25 at most."""
+    """Of models with a flow: from 0, keep nearest to the drawing, to 1, improve on it. By default what the prior draws
+    (to sample, to complete) has the model's own, and what is there already (to edit, to reconstruct) has 0."""
 
     def of(self, model: "NPDraw") -> dict[str, Any]:
         """What was given, as `NPDraw.decode` takes it; refused where this model has no use for it."""
@@ -66,26 +66,16 @@ class Decoding:
             )
         return given
 
-    def again(self, model: "NPDraw", told: dict[str, float]) -> dict[str, Any]:
-        """The same for a picture that was `told` to be made so: as it was, unless it is said otherwise."""
+    def keeping(self, model: "NPDraw", told: dict[str, float] | None = None) -> dict[str, Any]:
+        """The same for a drawing that is there already: as its picture was `told` to be made, else with freedom 0,
+        unless it is said otherwise."""
         given = self.of(model)
-        if not model.config.model_stage.noise:  # no picture by this flow has any freedom
-            told = {name: value for name, value in told.items() if name != "freedom"}
-        return given if model.likely else told | given
-
-    def keeping(self, model: "NPDraw", told: dict[str, float]) -> dict[str, Any]:
-        """The same where somebody edits, completes or reconstructs: with little freedom where neither says."""
-        from npdraw import editing
-
-        found = self.again(model, told)
         if model.likely:
-            return found
-        if self.freedom is None and found.get("freedom", 0) > editing.KEEPING:
-            say(
-                f"the picture was made with freedom {found['freedom']:g}, which is kept; with --freedom "
-                f"{editing.KEEPING:g} it follows its drawing more closely"
-            )
-        return {"freedom": editing.freedom(model.config)} | found
+            return given
+        found = {"freedom": 0.0} | (told or {})
+        if not model.config.model_stage.noise:  # no picture by this flow has any freedom
+            found["freedom"] = 0.0
+        return found | given
 
     def shown(self, model: "NPDraw") -> dict[str, Any]:
         """The same with the model's own settings where none are given: all that a flow's images depend on."""

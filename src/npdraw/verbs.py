@@ -161,6 +161,8 @@ class Early:
 class Sample:
     """Draw new images; a seed always gives the same one, in any company.
 
+    A flow improves on the sketch that the prior draws, so there the drawing of an image is its own parse.
+
     Example: npdraw sample runs/digits --out samples --seeds 0-63 --png --animate
     """
 
@@ -185,7 +187,8 @@ class Sample:
     npz: Flag = False
     """Write samples.npz: uint8 `images` (N, H, W) or (N, H, W, 3), and `seeds`."""
     json: Flag = False
-    """Write drawings.json, which says with what they were drawn too: seeds, temperature, ..."""
+    """Write drawings.json, which says with what they were drawn too: seeds, temperature, ..., and of a flow the prior's
+    sketches, from which it made the images."""
     animate: Flag = False
     """Write animation.gif and animation.mp4: every step, the newest part outlined."""
     decoding: HowDecoded = field(default_factory=Decoding)
@@ -217,26 +220,28 @@ class Sample:
         guided = {"guidance": model.config.decoder.guidance or None}
         title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings, **guided}.items() if v is not None)
         if heat == 0 and len(seeds) > 1 and (prefix is None or len(prefix) == 1):
-            noise = "" if model.likely else ", in pictures of different noise"
-            title += f"\nat temperature 0 all seeds have the same drawing, of the likeliest choices{noise}"
+            same, noise = ("drawing", "") if model.likely else ("sketch", ", in pictures of different noise")
+            title += f"\nat temperature 0 all seeds have the same {same}, of the likeliest choices{noise}"
         options: dict[str, Any] = {"temperature": heat, "top_k": self.top_k, "top_p": self.top_p}
         model.prior.sample(0, **options)  # wrong options are refused before anything is made
         if self.dry_run:
             say("\n".join([title, *sampling_plan(model, len(seeds), device)]))
             return
-        images, drawings = [], []
+        images, drawings, sketches = [], [], []
         piece = FEW if device == "cpu" and not model.likely else CHUNK
         with Progress(quiet=model.likely) as progress:  # a flow takes its time
             progress.start("drawing", len(seeds))
             for i in range(0, len(seeds), CHUNK):
                 begun = prefix if prefix is None or len(prefix) == 1 else prefix[i : i + CHUNK]
                 own = seeds[i : i + CHUNK]
-                drawn, made = model.prior.sample(seed=own, prefix=begun, **options), []
+                sketched, made = model.prior.sample(seed=own, prefix=begun, **options), []
                 for j in range(0, len(own), piece):
-                    made.append(model.as_given(model.decode(drawn[j : j + piece], own[j : j + piece], **settings)))
-                    progress.step(count=len(made[-1]))
+                    pictures, drawn = model.depict(sketched[j : j + piece], own[j : j + piece], **settings)
+                    made.append(model.as_given(pictures))
+                    drawings.append(drawn.to("cpu"))
+                    progress.step(count=len(pictures))
                 images += [show.to_uint8(x) for x in made]
-                drawings.append(drawn.to("cpu"))
+                sketches.append(sketched.to("cpu"))
                 if i == 0:
                     shown = torch.cat(made)
         pixels, drawing = np.concatenate(images), Drawing.cat(drawings)
@@ -251,7 +256,9 @@ class Sample:
                 np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
             written.append(self.out / "samples.npz")
         if self.json:
-            store.save_drawing(drawing, self.out / "drawings.json", model.bank, seeds=seeds, **options, **settings)
+            beside = {} if model.likely else {"sketches": Drawing.cat(sketches).rows()}
+            told = {"seeds": seeds, **options, **settings, **beside}
+            store.save_drawing(drawing, self.out / "drawings.json", model.bank, **told)
             written.append(self.out / "drawings.json")
         if self.animate:
             written += _animation(model, drawing[:IN_ANIMATION], shown[:IN_ANIMATION], self.out / "animation")
@@ -288,7 +295,7 @@ class Reconstruct:
 
         device = inputs.prepare(self.device, self.out)
         model = store.load_model(self.model, device)
-        settings = self.decoding.keeping(model, {})
+        settings = self.decoding.keeping(model)
         if self.count < 1:
             raise InputError(f"--count must be at least 1, not {self.count}")
         pixels = inputs.read_for(model, self.images, None, self.data_dir)
@@ -311,9 +318,10 @@ class Reconstruct:
 class Animate:
     """Show how a drawing (JSON) or the drawing of an image comes about, step by step, as GIF and MP4.
 
-    A single PNG by `sample --png`, `edit` or the studio has its drawing in it, and the animation ends in that very
-    picture; of several, give the drawings (JSON). A flow makes images again from the seeds and with the settings that
-    stand in the PNG, or beside the drawings; where none do, image number i, from 0, from the noise of seed i.
+    A single PNG by `sample --png`, `edit`, `complete --png` or the studio has its drawing in it, and the animation ends
+    in that very picture; of several, give the drawings (JSON). Of these a flow makes the images again from the
+    sketches, the seeds and with the settings that stand beside them; where none do, from the drawings, and image
+    number i, from 0, from the noise of seed i.
 
     Example: npdraw animate digits drawing.png --out film
     """
@@ -331,14 +339,14 @@ class Animate:
         if not self.out.name:
             raise InputError("--out needs a file name")
         from npdraw import inputs, store
+        from npdraw.canvas import to_unit
 
         device = inputs.prepare(self.device, self.out.absolute().parent)
         drawn = self.what.lower().endswith(".json")
         if drawn and not Path(self.what).expanduser().exists():
             raise InputError(f"{self.what} does not exist; give drawings (.json), or images")
         model = store.load_model(self.model, device)
-        self.decoding.of(model)  # what does not go with this model is refused first
-        told: dict[str, Any] = {}
+        given = self.decoding.of(model)  # what does not go with this model is refused first
         if drawn:
             drawing = store.load_drawing(self.what, model.bank).check(len(model.bank), model.grid.cells)
             if not len(drawing):
@@ -349,19 +357,26 @@ class Animate:
                     "they are another model's"
                 )
             found = len(drawing)
-            seeds, told = inputs.drawn_with(self.what, found)
+            sketches, seeds, told = inputs.drawn_with(model, self.what, found)
+            shown, settings = drawing if sketches is None else sketches, self.decoding.keeping(model, told)
+            images = model.decode(shown[:IN_ANIMATION], seeds[:IN_ANIMATION], **settings)
         elif (own := inputs.drawn_in(model, self.model, self.what)) and own.drawing.steps == model.grid.cells:
+            if given:
+                raise InputError(
+                    f"{self.what} carries its drawing, and its animation ends in that very picture; omit "
+                    f"--{next(iter(given))}"
+                )
             say(f"{self.what} carries its drawing, which is taken as it is")
-            found, drawing, seeds, told = 1, own.drawing, [own.seed or 0], own.told
+            found, drawing = 1, own.drawing
+            images = to_unit(inputs.read_for(model, self.what, None, None))
         else:
             pixels = inputs.read_for(model, self.what, None, None)
-            found, seeds = len(pixels), list(range(len(pixels)))
+            found = len(pixels)
             drawing = model.encode(inputs.as_seen(model, pixels[:IN_ANIMATION]))
+            images = model.decode(drawing, **self.decoding.keeping(model))
         if found > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {found:,} drawings")
-        drawing = drawing[:IN_ANIMATION]
-        images = model.decode(drawing, seeds[:IN_ANIMATION], **self.decoding.again(model, told))
-        say_written(*_animation(model, drawing, model.as_given(images), self.out))
+        say_written(*_animation(model, drawing[:IN_ANIMATION], model.as_given(images), self.out))
 
 
 @dataclass

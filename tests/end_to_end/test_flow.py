@@ -14,7 +14,9 @@ from PIL import Image
 from evaluation.extractors import Projection
 from npdraw import editing as edits
 from npdraw import inputs, show, store
+from npdraw.canvas import to_bytes
 from npdraw.cli import main
+from npdraw.completing import complete
 from npdraw.config import Reading, Split
 from npdraw.data import ImageSet
 from npdraw.derive import adopt, derive
@@ -78,12 +80,16 @@ def parsed(model: NPDraw, name: str) -> Drawing:
     return model.parse(torch.from_numpy(pixels(Path(f"{name}.png")).copy())[None, None])
 
 
-def caught(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Drawing, Any, dict[str, Any]]]:
+Call = tuple[Drawing, Any, dict[str, Any]]
+
+
+def caught(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
     """Every call of `decode`, as it comes: drawing, seeds, settings."""
-    calls = []
+    calls = list[Call]()
     decode = NPDraw.decode
 
-    def spy(self: NPDraw, drawing: Drawing, seed: Any = 0, **settings: Any) -> torch.Tensor:
+    def spy(self: NPDraw, drawing: Drawing, seed: Any = 0, *given: Any, **named: Any) -> torch.Tensor:
+        settings = dict(zip(("evaluations", "freedom"), given)) | named
         calls.append((drawing, seed, settings))
         return decode(self, drawing, seed, **settings)
 
@@ -91,18 +97,40 @@ def caught(monkeypatch: pytest.MonkeyPatch) -> list[tuple[Drawing, Any, dict[str
     return calls
 
 
-def test_edits_and_completions_keep_to_the_drawing(
+def redrawn(monkeypatch: pytest.MonkeyPatch) -> list[Call]:
+    """Every call of `redraw`, as it comes: drawing, seeds, settings."""
+    calls = list[Call]()
+    redraw = NPDraw.redraw
+
+    def spy(self: NPDraw, *given: Any, **settings: Any) -> torch.Tensor:
+        calls.append((given[1], given[3], settings))
+        return redraw(self, *given, **settings)
+
+    monkeypatch.setattr(NPDraw, "redraw", spy)
+    return calls
+
+
+def test_edits_and_reconstructions_keep_to_the_drawing_and_completions_are_free(
     model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Of a model with freedom 1, and of pictures that say that they were made with 0.75."""
     model.config, own = replace(model.config, decoder=replace(model.config.decoder, freedom=1.0)), model.config
     store.save_model(model, tmp_path / "free")
     model.config = own
-    calls = caught(monkeypatch)
-    for verb in ("edit", "complete"):
-        words = "a.png b.png --region 0,0,12,4" if verb == "edit" else "a.png --keep 0-4 --count 2"
-        for more in ("", " --freedom 0.5"):
-            run(f"{verb} {tmp_path / 'free'} {words}{more}", tmp_path / "out")
-    assert [settings["freedom"] for _, _, settings in calls] == [0.25, 0.5] * 2
+    samples = run(f"sample {tmp_path / 'free'} --seeds 0 --png --freedom 0.75", tmp_path / "samples")
+    calls = redrawn(monkeypatch)
+    for picture in ("a.png", samples / "images/seed-00000.png"):
+        for verb in ("edit", "complete"):
+            words = f"{picture} b.png --region 0,0,12,4" if verb == "edit" else f"{picture} --keep 0-4 --count 2"
+            for more in ("", " --freedom 0.5"):
+                run(f"{verb} {tmp_path / 'free'} {words}{more}", tmp_path / "out")
+    assert [settings["freedom"] for _, _, settings in calls] == [0.0, 0.5, 1.0, 0.5] * 2
+    assert [settings.get("keep", True) for _, _, settings in calls] == [True, True, False, False] * 2
+    decoded = caught(monkeypatch)
+    for more in ("", " --freedom 0.5"):
+        run(f"reconstruct {tmp_path / 'free'} strokes.npz --count 2{more}", tmp_path / "out")
+        run(f"animate {tmp_path / 'free'} a.png{more}", tmp_path / "film")
+    assert [settings["freedom"] for _, _, settings in decoded] == [0.0, 0.0, 0.5, 0.5]
 
 
 # --- sample ---
@@ -118,10 +146,20 @@ def test_a_seed_is_one_picture_in_any_batch_and_file(model: NPDraw, tmp_path: Pa
     for folder in (many, some, alone):
         assert np.array_equal(pixels(folder / "images/seed-00002.png"), images[2])
     assert np.array_equal(pixels(alone / "grid.png"), np.asarray(show.grid(torch.tensor(images[2:3, None]) / 255)))
-    drawing = store.load_drawing(many / "drawings.json")
-    assert not np.array_equal(shown(model.decode(drawing[2], 3))[0], images[2]), (
-        "the noise counts, not the drawing alone"
+    sketches = model.prior.sample(6, seed=0)
+    assert np.array_equal(images, shown(model.decode(sketches, 0))), "as before drawings were parses"
+    assert not np.array_equal(shown(model.decode(sketches[2], 3))[0], images[2]), (
+        "the noise counts, not the sketch alone"
     )
+    drawing = store.load_drawing(many / "drawings.json")
+    assert drawing == model.parse(torch.from_numpy(images)[:, None]) and drawing != sketches
+    said = json.loads((many / "drawings.json").read_text())
+    assert Drawing.from_json(json.dumps(said | {"drawings": said["sketches"]})) == sketches
+    for i, folder in ((2, alone), (4, some)):
+        found = show.inscription((folder / f"images/seed-0000{i}.png").read_bytes())
+        assert found is not None and found.drawing == drawing[i]
+    run("sample plain --seeds 0-1 --json", tmp_path / "plain")
+    assert "sketches" not in json.loads((tmp_path / "plain/drawings.json").read_text())
 
 
 def test_progress_and_the_models_own_settings_are_told(
@@ -138,13 +176,11 @@ def test_progress_and_the_models_own_settings_are_told(
     assert "drawing" not in capsys.readouterr().out
 
 
-def test_the_likeliest_drawing_has_a_picture_for_each_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_likeliest_sketch_has_a_picture_for_each_seed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = run("sample flow --seeds 0-2 --temperature 0 --npz --json", tmp_path)
-    told = (
-        "at temperature 0 all seeds have the same drawing, of the likeliest choices, in pictures of different noise\n"
-    )
-    drawn = store.load_drawing(out / "drawings.json")
-    assert told in capsys.readouterr().out and drawn == drawn[[0, 0, 0]]
+    told = "at temperature 0 all seeds have the same sketch, of the likeliest choices, in pictures of different noise\n"
+    sketches = json.loads((out / "drawings.json").read_text())["sketches"]
+    assert told in capsys.readouterr().out and sketches == sketches[:1] * 3
     assert len(np.unique(np.load(out / "samples.npz")["images"], axis=0)) == 3
 
 
@@ -158,11 +194,11 @@ def test_evaluations_and_freedom_reach_the_flow(
     assert "temperature 1, evaluations 9, freedom 1\n" in capsys.readouterr().out
     said = json.loads((tmp_path / "2" / "drawings.json").read_text())
     assert (said["seeds"], said["evaluations"], said["freedom"]) == ([3, 4, 5], 9, 1.0)
-    drawing = model.sample(3, seed=3).drawing
-    assert np.array_equal(few, shown(model.decode(drawing, 3, evaluations=1)))
-    assert np.array_equal(free, shown(model.decode(drawing, 3, evaluations=9, freedom=1.0)))
+    sketch = model.sample(3, seed=3).sketch
+    assert np.array_equal(few, shown(model.decode(sketch, 3, evaluations=1)))
+    assert np.array_equal(free, shown(model.decode(sketch, 3, evaluations=9, freedom=1.0)))
     assert not np.array_equal(own, few) and not np.array_equal(own, free)
-    assert not np.array_equal(free, shown(model.decode(drawing, 3, evaluations=9)))
+    assert not np.array_equal(free, shown(model.decode(sketch, 3, evaluations=9)))
 
 
 def test_an_animated_sample_ends_in_the_sample(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -175,74 +211,83 @@ def test_an_animated_sample_ends_in_the_sample(model: NPDraw, tmp_path: Path, mo
 # --- edit, complete, reconstruct, animate ---
 
 
-def test_an_edit_that_changes_nothing_gives_the_same_picture(model: NPDraw, tmp_path: Path) -> None:
-    before = shown(model.decode(parsed(model, "a")))[0]
+def edited(model: NPDraw, picture: Path, other: Drawing, drawing: Drawing, seed: int = 0, **settings: Any) -> Any:
+    """The upper row of `other` in the drawing of a picture: the composed drawing, and what redraw makes: (H,W)"""
+    composed = edits.compose(drawing, other, edits.region(model.grid, (0, 0, 12, 4), model.decoder.size))
+    before = torch.from_numpy(pixels(picture).copy())[None, None]
+    made = model.redraw(before, composed, edits.differ(drawing, composed), seed, **settings)
+    return composed, shown(made)[0]
+
+
+def test_a_photograph_stays_but_where_it_is_edited(model: NPDraw, tmp_path: Path) -> None:
+    before = pixels(Path("a.png"))
     for region in ("0,0,12,12", "0,0,4,8"):
         assert np.array_equal(pixels(run(f"edit flow a.png a.png --region {region}", tmp_path) / "image.png"), before)
     run("edit flow a.png b.png --region 0,0,12,4", tmp_path)
-    after, composed = pixels(tmp_path / "image.png"), store.load_drawing(tmp_path / "drawing.json")
-    assert np.array_equal(after, shown(model.decode(composed))[0]) and not np.array_equal(after, before)
+    after = pixels(tmp_path / "image.png")
+    composed, want = edited(model, Path("a.png"), parsed(model, "b"), parsed(model, "a"))
+    assert store.load_drawing(tmp_path / "drawing.json") == composed
+    found = show.inscription((tmp_path / "image.png").read_bytes())
+    assert found is not None and found.drawing == composed
+    assert np.array_equal(after, want) and not np.array_equal(after[:4], before[:4])
+    assert np.array_equal(after[6:], before[6:]), "beyond the seam of half a cell"
     run("edit flow a.png b.png --region 0,0,12,4 --freedom 1 --evaluations 3", tmp_path)
-    want = shown(model.decode(composed, evaluations=3, freedom=1.0))[0]
-    assert np.array_equal(pixels(tmp_path / "image.png"), want) and not np.array_equal(want, after)
+    _, free = edited(model, Path("a.png"), parsed(model, "b"), parsed(model, "a"), evaluations=3, freedom=1.0)
+    assert np.array_equal(pixels(tmp_path / "image.png"), free) and not np.array_equal(free, after)
+
+
+def test_drawn_parts_are_found_again_and_this_is_told(
+    model: NPDraw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run("edit flow a.png b.png --region 0,0,12,12", tmp_path)
+    drawing = edits.differ(parsed(model, "a"), parsed(model, "b")) & parsed(model, "b").whether
+    count = int(drawing.sum())
+    assert f"{count} of {count} drawn parts of the edited cells are found again in the picture\n" in (
+        capsys.readouterr().out
+    )
 
 
 def sampled_png(model: NPDraw, seed: int, path: Path, freedom: float | None = None) -> Drawing:
-    """A sample as the studio saves it: its drawing, a step a place, its seed and its freedom are in the PNG."""
-    drawing = edits.tidy(model.sample(1, seed=seed).drawing, model.bank.parts, model.grid)
+    """A sample as `sample --png` saves it: its picture's parse, its seed and its freedom are in the PNG."""
+    images, drawing = model.depict(model.prior.sample(1, seed=seed), seed, freedom=freedom)
     said = show.inscribed(drawing, "flow", store.weights_hash("flow")[:16], seed, freedom)
-    Image.fromarray(shown(model.decode(drawing, seed, freedom=freedom))[0]).save(path, pnginfo=said)
+    Image.fromarray(shown(images)[0]).save(path, pnginfo=said)
     return drawing
 
 
-def test_a_picture_that_carries_its_freedom_keeps_it(
-    model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_edit_has_the_noise_of_a(model: NPDraw, tmp_path: Path) -> None:
     own = tmp_path / "own.png"
     drawing = sampled_png(model, 9, own, freedom=0.75)
-    edited = run(f"edit flow {own} {own} --region 0,0,12,4", tmp_path / "out")
-    assert np.array_equal(pixels(edited / "image.png"), pixels(own))
-    run(f"edit flow {own} {own} --region 0,0,12,4 --freedom 0", tmp_path / "out")
-    assert np.array_equal(pixels(edited / "image.png"), shown(model.decode(drawing, 9, freedom=0.0))[0])
-    calls = caught(monkeypatch)
-    run(f"complete flow {own} --keep 0-4 --count 2", tmp_path / "out")
-    run(f"complete flow {own} --keep 0-4 --count 2 --freedom 0.5", tmp_path / "out")
-    assert [settings for _, _, settings in calls] == [{"freedom": 0.75}, {"freedom": 0.5}]
-
-
-def test_a_picture_that_carries_its_seed_keeps_its_noise(model: NPDraw, tmp_path: Path) -> None:
-    own = tmp_path / "own.png"
-    drawing = sampled_png(model, 9, own)
-    edited = run(f"edit flow {own} {own} --region 0,0,12,4", tmp_path / "out")
-    assert np.array_equal(pixels(edited / "image.png"), pixels(own))
-    assert not np.array_equal(pixels(own), shown(model.decode(drawing))[0])
-    run(f"edit flow a.png {own} --region 0,0,12,4", tmp_path / "out")
-    composed = store.load_drawing(tmp_path / "out/drawing.json")
-    assert np.array_equal(pixels(edited / "image.png"), shown(model.decode(composed))[0]), "A's noise, not B's"
+    for a, b, (composed, want) in (
+        (own, "b.png", edited(model, own, parsed(model, "b"), drawing, 9)),
+        ("a.png", own, edited(model, Path("a.png"), drawing, parsed(model, "a"), 0)),
+    ):
+        run(f"edit flow {a} {b} --region 0,0,12,4", tmp_path / "out")
+        assert store.load_drawing(tmp_path / "out/drawing.json") == composed
+        assert np.array_equal(pixels(tmp_path / "out/image.png"), want)
+    _, other = edited(model, own, parsed(model, "b"), drawing, 0)
+    assert not np.array_equal(other, edited(model, own, parsed(model, "b"), drawing, 9)[1])
 
 
 def test_an_edit_begins_from_exactly_the_sample(
     model: NPDraw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """And an edit of an edit from that one: the pictures carry drawing, seed and what the flow was told."""
+    """And an edit of an edit from that one: the pictures carry their drawing and seed."""
     samples = run("sample flow --seeds 7-8 --png --evaluations 3 --freedom 0.75", tmp_path / "samples") / "images"
     first, other = samples / "seed-00008.png", samples / "seed-00007.png"
-    edited = run(f"edit flow {first} {first} --region 0,0,12,4", tmp_path / "same")
-    assert np.array_equal(pixels(edited / "image.png"), pixels(first))
-    said = capsys.readouterr().out
-    assert "A carries its drawing" in said and "made with freedom 0.75, which is kept; with --freedom 0.25" in said
-    changed = run(f"edit flow {edited / 'image.png'} {other} --region 0,0,12,4", tmp_path / "changed")
-    drawing = edits.tidy(model.sample(2, seed=7).drawing, model.bank.parts, model.grid)
-    places = edits.region(model.grid, (0, 0, 12, 4), model.decoder.size)
-    composed = edits.compose(drawing[1], drawing[0], places)
-    assert composed != drawing[1]
-    want = shown(model.decode(composed, 8, evaluations=3, freedom=0.75))[0]
-    assert np.array_equal(pixels(changed / "image.png"), want)
-    capsys.readouterr()
-    run(f"edit flow {first} {first} --region 0,0,12,4 --freedom 0.25", tmp_path / "same")
-    assert "which is kept" not in capsys.readouterr().out
-    want = shown(model.decode(drawing[1], 8, evaluations=3, freedom=0.25))[0]
-    assert np.array_equal(pixels(tmp_path / "same/image.png"), want)
+    same = run(f"edit flow {first} {first} --region 0,0,12,4", tmp_path / "same") / "image.png"
+    assert np.array_equal(pixels(same), pixels(first))
+    assert "A carries its drawing" in capsys.readouterr().out
+    once = run(f"edit flow {same} {other} --region 0,0,12,4", tmp_path / "once") / "image.png"
+    _, drawing = model.depict(model.prior.sample(2, seed=7), 7, evaluations=3, freedom=0.75)
+    composed, want = edited(model, first, drawing[0], drawing[1], 8)
+    assert np.array_equal(pixels(once), want) and not np.array_equal(want, pixels(first))
+    twice = run(f"edit flow {once} b.png --region 0,8,12,12", tmp_path / "twice") / "image.png"
+    assert np.array_equal(pixels(twice)[:6], want[:6]), "beyond the seam"
+    found = show.inscription(twice.read_bytes())
+    assert found is not None and (found.drawing.first(6), found.seed) == (composed.first(6), 8)
+    back = run(f"edit flow {twice} {first} --region 0,0,12,12", tmp_path / "back")
+    assert store.load_drawing(back / "drawing.json") == drawing[1]
 
 
 def test_a_picture_cannot_ask_for_a_freedom_that_was_not_learned(tmp_path: Path) -> None:
@@ -258,9 +303,7 @@ def test_drawings_of_edits_and_completions_say_their_noise(model: NPDraw, tmp_pa
     sampled_png(model, 9, own, freedom=0.75)
     run(f"edit flow {own} b.png --region 0,0,12,4 --evaluations 3", tmp_path)
     said = json.loads((tmp_path / "drawing.json").read_text())
-    assert (said["seeds"], said["freedom"], said["evaluations"]) == ([9], 0.75, 3)
-    want = model.decode(store.load_drawing(tmp_path / "drawing.json"), said["seeds"], 3, 0.75)
-    assert np.array_equal(pixels(tmp_path / "image.png"), shown(want)[0])
+    assert (said["seeds"], said["freedom"], said["evaluations"]) == ([9], 0.0, 3)
     run("complete flow a.png --keep 0-4 --count 2", tmp_path)
     said = json.loads((tmp_path / "drawings.json").read_text())
     assert (said["seeds"], said["freedom"]) == ([0, 0], 0.0)
@@ -274,32 +317,56 @@ def test_a_sample_without_a_flow_carries_its_drawing(tmp_path: Path) -> None:
     assert found is not None and (found.drawing, found.seed) == (plain.sample(1, seed=5).drawing, 5)
     assert (found.model, found.told) == ("plain", {})
     again = run(f"edit plain {one} {one} --region 0,0,12,4", tmp_path / "again") / "image.png"
-    tidy = edits.tidy(found.drawing, plain.bank.parts, plain.grid)
-    assert np.array_equal(pixels(again), shown(plain.decode(tidy))[0])
+    assert np.array_equal(pixels(again), pixels(one))
 
 
-def test_endings_have_the_noise_of_their_beginning(
-    model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    own, loose = tmp_path / "own.png", tmp_path / "one.json"
-    store.save_drawing(sampled_png(model, 9, own), loose)
-    calls = caught(monkeypatch)
-    run(f"complete flow {own} --keep 0-4 --count 3 --seed 5 --freedom 0.5", tmp_path / "out")
-    endings = store.load_drawing(tmp_path / "out/drawings.json")
-    assert calls == [(endings, [9] * len(endings), {"freedom": 0.5})] and len(endings) == 3
-    sheet, scale = pixels(tmp_path / "out/completions.png"), -(-100 // SIDE)
-    decoded = shown(model.decode(endings, [9] * 3, freedom=0.5))
-    for i, image in enumerate([pixels(own), *decoded]):
+def completed(model: NPDraw, picture: torch.Tensor, kept: Drawing, seed: int, **settings: Any) -> tuple[Drawing, Any]:
+    """Three completions of places 0 to 4 with --seed 5: their drawings, and their pictures (3,H,W)"""
+    fixed = torch.arange(model.grid.cells) < 5
+    sketches = complete(model.prior, kept, fixed, 3, 5).drawings
+    pictures = picture.expand(3, -1, -1, -1)
+    images = model.redraw(pictures, sketches, ~fixed, [seed] * 3, **settings, keep=False)
+    drawings = edits.compose(kept, model.parse(to_bytes(images)), range(5, model.grid.cells))
+    assert drawings != edits.tidy(sketches, model.bank.parts, model.grid), "a flow improves on what the prior drew"
+    return drawings, shown(images)
+
+
+def test_endings_keep_pixels_and_noise_of_their_beginning(model: NPDraw, tmp_path: Path) -> None:
+    own, out = tmp_path / "own.png", tmp_path / "out"
+    kept = sampled_png(model, 9, own, freedom=0.75)
+    run(f"complete flow {own} --keep 0-4 --count 3 --seed 5 --freedom 0.5 --png", out)
+    before = torch.from_numpy(pixels(own).copy())[None, None]
+    drawings, images = completed(model, before, kept, 9, freedom=0.5)
+    assert store.load_drawing(out / "drawings.json") == drawings
+    sheet, scale = pixels(out / "completions.png"), -(-100 // SIDE)
+    for i, image in enumerate([pixels(own), *images]):
         column = sheet[8 + SIDE * scale :, 4 + i * (SIDE * scale + 4) :, 0]
         assert np.array_equal(column[: SIDE * scale : scale, : SIDE * scale : scale], image)
-    calls.clear()
-    run(f"complete flow {loose} --keep 0-4 --count 2 --seed 5", tmp_path / "out")
-    assert [seed for _, seed, _ in calls] == [0, [0, 0]]
-    store.save_drawing(store.load_drawing(loose), loose, seeds=[7], freedom=0.75, evaluations=3)
-    calls.clear()
-    run(f"complete flow {loose} --keep 0-4 --count 2 --seed 5", tmp_path / "out")
-    assert [seed for _, seed, _ in calls] == [7, [7, 7]], "as the drawing says of itself"
-    assert all(settings == {"freedom": 0.75, "evaluations": 3} for _, _, settings in calls)
+        assert np.array_equal(image[:2], pixels(own)[:2]), "the upper row is kept, but for the seam"
+    for i in range(3):
+        path = out / f"images/completion-000{i + 1}.png"
+        found = show.inscription(path.read_bytes())
+        assert found is not None and (found.drawing, found.seed) == (drawings[i], 9)
+        assert np.array_equal(pixels(path), images[i])
+
+
+def test_a_drawing_is_completed_in_its_picture(model: NPDraw, tmp_path: Path) -> None:
+    """Which is that of its sketch where there is one, as `sample` made it, and else its own."""
+    run("sample flow --seeds 7 --json --npz --freedom 0.75 --evaluations 3", tmp_path)
+    file = tmp_path / "drawings.json"
+    kept, said = store.load_drawing(file), json.loads(file.read_text())
+    sketch = model.prior.sample(1, seed=7)
+    for told, seed, picture in (
+        ({}, 7, model.decode(sketch, 7, 3, 0.75)),
+        ({"sketches": None}, 7, model.decode(kept, 7, 3, 0.75)),
+        ({"sketches": None, "seeds": None, "freedom": None, "evaluations": None}, 0, model.decode(kept, 0)),
+    ):
+        file.write_text(json.dumps({key: value for key, value in (said | told).items() if value is not None}))
+        run(f"complete flow {file} --keep 0-4 --count 3 --seed 5 --png", tmp_path / "out")
+        drawings, images = completed(model, picture, kept, seed)
+        assert store.load_drawing(tmp_path / "out/drawings.json") == drawings
+        for i in range(3):
+            assert np.array_equal(pixels(tmp_path / f"out/images/completion-000{i + 1}.png"), images[i])
 
 
 def test_reconstructions_have_the_noise_of_their_image(
@@ -343,10 +410,10 @@ def test_animate(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
 def test_an_animation_ends_in_exactly_the_picture(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of samples, as PNG and as JSON, and of edits: drawing, seed and settings are those that they carry."""
+    """Of samples, as PNG and as JSON, of edits and of completions."""
     finals = final_images(monkeypatch)
     how = " --evaluations 3 --freedom 0.75" if name == "flow" else ""
-    drawn = store.load_model(name).sample(99).drawing
+    drawn = store.load_model(name).sample(99).sketch
     places = [where[whether].tolist() for where, whether in zip(drawn.where, drawn.whether)]
     seed = next(i for i, found in enumerate(places) if len(set(found)) < len(found))  # which an edit would tidy
     run(f"sample {name} --seeds {seed + 1},{seed} --png --npz --json{how}", tmp_path)
@@ -355,18 +422,62 @@ def test_an_animation_ends_in_exactly_the_picture(
     run(f"animate {name} {one}", tmp_path / "film")
     assert f"{one} carries its drawing, which is taken as it is\n" in capsys.readouterr().out
     run(f"animate {name} {tmp_path / 'drawings.json'}", tmp_path / "film")
-    edited = run(f"edit {name} {one} b.png --region 0,0,12,4", tmp_path / "edited")
-    for file in ("image.png", "drawing.json"):
-        run(f"animate {name} {edited / file}", tmp_path / "film")
-    for found, wanted in zip(finals, [samples[1:], samples, *[pixels(edited / "image.png")[None]] * 2], strict=True):
+    others = [
+        run(f"edit {name} {one} b.png --region 0,0,12,4", tmp_path / "edited") / "image.png",
+        run(f"complete {name} {one} --keep 0-4 --count 1 --png", tmp_path / "more") / "images/completion-0001.png",
+    ]
+    for other in others:
+        run(f"animate {name} {other}", tmp_path / "film")
+    for found, wanted in zip(finals, [samples[1:], samples, *(pixels(x)[None] for x in others)], strict=True):
         assert np.array_equal(shown(found), wanted)
+
+
+def test_an_animation_decodes_no_more_than_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run("sample flow --seeds 0-2 --json", tmp_path)
+    monkeypatch.setattr("npdraw.verbs.IN_ANIMATION", 2)
+    calls = caught(monkeypatch)
+    run(f"animate flow {tmp_path / 'drawings.json'}", tmp_path / "film")
+    assert [(len(drawing), seeds) for drawing, seeds, _ in calls] == [(2, [0, 1])]
+
+
+def sketches_that_are_wrong(said: dict[str, Any]) -> dict[str, Any]:
+    """What may stand in a file under the name of sketches."""
+    row, deep = said["sketches"][0], list[Any]()
+    for _ in range(300):
+        deep = [deep]
+    return {
+        "too deep": (deep, "sketches"),
+        "fewer": ([], "1 drawings and 0 sketches"),
+        "more": ([row, row], "and 2 sketches"),
+        "no list": ({"what": 3}, "sketches"),
+        "no rows": ([3], "must be a list of 9 integers"),
+        "another part": ([row | {"what": [99] * 9, "whether": [1] * 9}], "what is 99"),
+        "another place": ([row | {"where": [9] * 9, "whether": [1] * 9}], "where is 9"),
+        "below 0": ([row | {"what": [-1] * 9}], "out of range"),
+        "too short": ([{name: values[:4] for name, values in row.items()}], "must be a list of 9 integers"),
+    }
+
+
+def test_no_sketch_reaches_the_flow_unchecked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run("sample flow --seeds 0 --json", tmp_path)
+    file, out = tmp_path / "drawings.json", tmp_path / "new"
+    said = json.loads(file.read_text())
+    for name, (sketches, hint) in sketches_that_are_wrong(said).items():
+        file.write_text(json.dumps(said | {"sketches": sketches}))
+        for words in (f"animate flow {file}", f"complete flow {file} --keep 0"):
+            capsys.readouterr()
+            assert main([*words.split(), "--out", str(out), "--device", "cpu"]) == 2, name
+            error = capsys.readouterr().err
+            assert error.startswith(f"npdraw: {file}") and error.count("\n") == 1 and hint in error, (name, error)
+    assert not out.exists() and not list(tmp_path.glob("new*"))
 
 
 def test_an_animation_may_be_told_otherwise(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     own, loose, finals = tmp_path / "own.png", tmp_path / "one.json", final_images(monkeypatch)
     drawing = sampled_png(model, 9, own, freedom=0.75)
-    run(f"animate flow {own} --freedom 0.5", tmp_path / "film")
-    assert torch.equal(finals.pop(), model.decode(drawing, 9, freedom=0.5))
+    run("sample flow --seeds 9 --json", tmp_path)
+    run(f"animate flow {tmp_path / 'drawings.json'} --freedom 0.5", tmp_path / "film")
+    assert torch.equal(finals.pop(), model.decode(model.prior.sample(1, seed=9), 9, freedom=0.5))
     for beside, seed in (({"seed": 9}, 9), ({"seeds": [9]}, 9), ({"seeds": [9, 9]}, 0), ({"seeds": [-9]}, 0)):
         store.save_drawing(drawing, loose, model.bank, **beside, freedom=2, evaluations="many")  # not all makes sense
         run(f"animate flow {loose}", tmp_path / "film")
@@ -385,9 +496,10 @@ def test_an_animation_of_a_large_seed_and_of_a_drawing_that_does_not_fit(
     drawing = sampled_png(model, seed, own)
     monkeypatch.setenv("HOME", str(tmp_path))
     store.save_drawing(drawing, tmp_path / "one.json", model.bank, seeds=[seed])
-    for what in (own, "~/one.json"):
-        run(f"animate flow {what}", tmp_path / "film")
-        assert torch.equal(finals.pop(), model.decode(drawing, seed))
+    run(f"animate flow {own}", tmp_path / "film")
+    assert np.array_equal(shown(finals.pop())[0], pixels(own))
+    run("animate flow ~/one.json", tmp_path / "film")
+    assert torch.equal(finals.pop(), model.decode(drawing, seed))
     run("complete flow ~/one.json --keep 0-4 --count 1", tmp_path / "out")
     said = show.inscribed(drawing.first(2), "flow", store.weights_hash("flow")[:16], 3)
     Image.fromarray(pixels(own)).save(own, pnginfo=said)  # written by hand: the picture is drawn anew
@@ -411,6 +523,10 @@ WRONG = {
     "freedom of another's completion": ("complete plain a.png --keep 0 --freedom 1 --out new", "--freedom is of"),
     "evaluations of another's images": ("reconstruct plain strokes.npz --evaluations 1 --out new", "with a flow"),
     "evaluations of another's film": ("animate plain a.png --evaluations 1 --out new", "leave it away"),
+    "freedom of a picture that is there": (
+        "animate flow own.png --freedom 0.5 --out new",
+        "own.png carries its drawing, and its animation ends in that very picture; omit --freedom",
+    ),
     "none": ("sample flow --evaluations 0 --out new", "--evaluations must be from 1 to 99, not 0"),
     "fewer than none": ("animate flow a.png --evaluations -1 --out new", "must be from 1"),
     "too many": ("sample flow --evaluations 1000001 --out new --dry-run", "to 99"),
@@ -438,6 +554,8 @@ def test_what_starts_from_a_flow_learns_as_it_did(home: Path) -> None:
 @pytest.mark.parametrize("name", WRONG)
 def test_wrong_options_are_one_sentence_and_leave_nothing(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     words, hint = WRONG[name]
+    if "own.png" in words:
+        sampled_png(store.load_model("flow"), 0, Path("own.png"))
     assert main([*words.split(), "--device", "cpu"]) == 2
     error = capsys.readouterr().err
     assert hint in error and error.startswith("npdraw: ") and error.count("\n") == 1, error
