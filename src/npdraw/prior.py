@@ -38,7 +38,7 @@ from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
 from npdraw.graphs import replay
 from npdraw.noise import choose, seed_list, uniform, wide
-from npdraw.stem import Folded, Stem, Tokens
+from npdraw.stem import Folded, Stem, Tokens, vectors
 
 
 def fixed_batch(device: torch.device) -> int:
@@ -161,8 +161,9 @@ class Prior(nn.Module):
         self.stem = Tokens(grid, width) if tokens else Stem(bank, grid, width, stem_channels, cells=stem == "cells")
         self.start = nn.Parameter(torch.zeros(width))
         self.moved = nn.Parameter(torch.zeros((2 * shifts + 1) ** 2 - 1, width)) if shifts else None
-        self.number = nn.Embedding(len(bank), width) if parts or tokens else None
-        self.pixels = nn.Linear(bank.parts[0].numel(), width) if parts or tokens else None
+        number, by_part = vectors if tokens else nn.Embedding, parts or tokens
+        self.number = number(len(bank), width) if by_part else None
+        self.pixels = nn.Linear(bank.parts[0].numel(), width) if by_part else None
         self.register_buffer("positions", sinusoids(self.steps, width), persistent=False)
         self.drop = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(width, heads, head_dim, mlp, dropout) for _ in range(depth))

@@ -57,12 +57,19 @@ class Stem(nn.Module):
         return F.linear(x.relu().flatten(1), *folded)
 
 
+def vectors(count: int, width: int) -> nn.Embedding:
+    """Learned vectors that are small at first, so that what the blocks add counts from the start."""
+    table = nn.Embedding(count, width)
+    nn.init.normal_(table.weight, std=0.1)
+    return table
+
+
 class Places(nn.Module):
     """A learned vector for each place: that of its row plus that of its column."""
 
     def __init__(self, grid: Grid, width: int):
         super().__init__()
-        self.rows, self.columns = nn.Embedding(grid.rows, width), nn.Embedding(grid.columns, width)
+        self.rows, self.columns = vectors(grid.rows, width), vectors(grid.columns, width)
 
     def forward(self) -> Tensor:
         """(L,W)"""
