@@ -19,6 +19,7 @@ from npdraw.completing import Completions, Particles, complete, draw_particles, 
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.prior import Prior, Stepper
+from npdraw.stem import Stem
 from test_prior import FOLDED, KINDS, plain_heads, random_drawing, tiny
 
 Row = tuple[reference.Step, ...]
@@ -28,7 +29,8 @@ LAST, MIDDLE, APART, AFTER_ONE = (3,), (2,), (1, 3), (0, 2)  # steps that are fi
 def sharp(prior: Prior) -> Prior:
     """The same with a past that matters so much that many particles are lost to a fixed step."""
     with torch.no_grad():
-        prior.stem.out.weight.mul_(10)
+        if isinstance(prior.stem, Stem):
+            prior.stem.out.weight.mul_(10)
         prior.norm.weight.fill_(3)
     return prior.requires_grad_(False)
 

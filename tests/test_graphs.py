@@ -16,10 +16,10 @@ from npdraw.prior import Prior, fixed_batch
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def small() -> Prior:
+def small(stem: str = "paper") -> Prior:
     torch.manual_seed(0)
     bank = PartBank(torch.rand(8, 1, 5, 5))
-    prior = Prior(bank, Grid(20, 20, 5), width=32, depth=2, heads=2, head_dim=32, mlp=64)
+    prior = Prior(bank, Grid(20, 20, 5), width=32, depth=2, heads=2, head_dim=32, mlp=64, stem=stem)
     return prior.eval().requires_grad_(False).to("cuda")
 
 
@@ -39,8 +39,9 @@ def small_flow() -> NPDraw:
 
 
 @needs_cuda
-def test_a_recording_draws_what_the_steps_draw() -> None:
-    prior, size = small(), fixed_batch(torch.device("cuda"))
+@pytest.mark.parametrize("stem", ["paper", "tokens"])
+def test_a_recording_draws_what_the_steps_draw(stem: str) -> None:
+    prior, size = small(stem), fixed_batch(torch.device("cuda"))
     drawn = prior.sample(3 * size, seed=5)  # step by step, recorded, replayed
     for i in range(3):
         plain = prior.draw(torch.arange(5 + i * size, 5 + (i + 1) * size, device="cuda"), 1.0, None, None, None)

@@ -20,8 +20,10 @@ from npdraw.completing import complete
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.prior import Prior
+from npdraw.stem import Tokens
 from npdraw.training.augment import some_orders
 from test_prior import KINDS, random_drawing, tiny
+from tokens_reading import token_heads
 from training import tiny as tiny_run
 
 CPU = torch.device("cpu")
@@ -30,6 +32,9 @@ CPU = torch.device("cpu")
 @torch.no_grad()
 def plain_heads(prior: Prior, before: Sequence[reference.Step], numbers: Sequence[int]) -> reference.Heads:
     """The step of the last number, from the steps of the numbers before it: canvas by canvas, layer by layer."""
+    if isinstance(prior.stem, Tokens):
+        weights = {name: value.double().numpy() for name, value in prior.state_dict().items()}
+        return token_heads(weights, prior.blocks[0].attention.heads, before, numbers)  # type: ignore[union-attr]
     parts, width = prior.bank.parts.flatten(1), len(prior.start)
     cells, mask = torch.zeros(prior.places, parts.shape[1]), torch.zeros(prior.places)
     xs = [prior.start]

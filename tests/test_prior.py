@@ -31,6 +31,8 @@ KINDS = [
     {**FOLDED, "mask": "union", "no_repeat": True},
     {**PLAIN, "parts": True},
     {**FOLDED, "stem": "cells", "mask": "union", "no_repeat": True, "parts": True},
+    {**PLAIN, "stem": "tokens", "seed": 1},
+    {**FOLDED, "stem": "tokens", "no_repeat": True, "choice_width": 5},
 ]
 
 
@@ -295,7 +297,7 @@ def test_one_prefix_for_all_or_one_each() -> None:
     assert many == Drawing.cat(alone)
 
 
-@pytest.mark.parametrize("kind", KINDS[:3])
+@pytest.mark.parametrize("kind", [*KINDS[:3], *KINDS[-2:]])
 def test_a_seed_is_one_drawing_in_any_batch(kind: dict[str, Any]) -> None:
     """Trap 19."""
     prior = tiny(**kind)

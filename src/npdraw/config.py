@@ -184,21 +184,24 @@ class PriorConfig:
     """Hidden width of the blocks' MLP."""
     dropout: float = 0.1
     """Dropout probability."""
-    stem: Literal["paper", "cells"] = "paper"
-    """First convolution on a canvas: 3 x 3 with stride 2, or one window a cell (much faster)."""
+    stem: Literal["paper", "cells", "tokens"] = "paper"
+    """How the newest step enters: by the canvas, through a CNN whose first windows are 3 x 3 with stride 2 (paper) or
+    one per cell (cells, much faster); or without a canvas, by its part, its row and its column (tokens)."""
     stem_channels: int = 16
-    """Channels of the canvas's two convolutions."""
+    """Channels of the canvas's two convolutions; tokens have none."""
     mask: Literal["step", "union"] = "step"
     """The mask channel: the place of the newest part (paper), or of all so far (released code)."""
     no_repeat: bool = False
     """Never draw in the same place twice."""
     parts: bool = False
-    """The newest part enters by its number and its pixels too, beside the canvas."""
+    """The newest part enters by its number and its pixels too, beside the canvas; of tokens it always does."""
     shifts: int = 0
     """Learn from images moved by up to so many pixels too, and be told by how much: few images teach more so."""
     orders: bool = False
     """Learn from parses in other orders too, some steps before all others: whatever is kept of a drawing is then a
     beginning, and completions need no particles."""
+    choice_width: int = 64
+    """Hidden width of the three MLPs that choose what, where and whether."""
 
 
 @dataclass(frozen=True)
@@ -362,6 +365,8 @@ class Config:
             raise InputError(
                 f"{self.split.percent:g} % of what? give --split.by digits, characters, alphabets or samples"
             )
+        if self.prior.stem == "tokens" and self.prior.mask != "step":
+            raise InputError("prior.mask is of canvases, and tokens have none; give --prior.mask step")
         if self.model_stage.patience and not self.model_stage.score_every:
             raise InputError(
                 "model-stage.patience counts scores, and none are taken; give --model-stage.score-every the epochs "

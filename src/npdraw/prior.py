@@ -1,13 +1,14 @@
-"""`Prior`: p(drawing), a causal Transformer over the canvases that a drawing makes.
+"""`Prior`: p(drawing), a causal Transformer over the canvases that a drawing makes, or over its steps alone.
 
 Choices, where paper and released code are silent or differ (docs/decisions.md has the reasons):
 - The sequence is a learned start token, then canvas and place mask after steps 1 .. T-1, each a (C+1)-channel image
   through the shallow CNN; the last canvas never enters. Sinusoidal step positions, pre-norm blocks, GELU. Dropout on
   the embedding and on what each layer adds, not inside attention or MLP, where it costs most on a CPU.
 - The mask holds the place of the newest part (the paper) or of all parts so far (`mask: union`, the released code).
+- `stem: tokens` (ours): no canvases. The newest step enters by its part and its place, or as skipped (stem.py).
 - Three MLP heads with one hidden layer, independent given the past.
 - `parts` (ours): the newest part enters by its number and its pixels too. A canvas behind a shallow CNN tells little of
-  which of many like parts it was.
+  which of many like parts it was. Of tokens the part always enters so.
 - `shifts` (ours): the parses of images moved by a few pixels are learned too, and the start token says by how much. It
   says so of no sample, which are as images are, not moved.
 - Positions tell the number of the step that is drawn next, and in a parse this is its place. A prior that learned with
@@ -31,12 +32,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npdraw.bank import PartBank
-from npdraw.canvas import Grid, cell_canvases, mask_cells, place_masks, used_places
+from npdraw.canvas import Grid, cell_canvases, place_masks, used_places
 from npdraw.choices import NEVER, Choices, Terms, unrounded
 from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
 from npdraw.graphs import replay
 from npdraw.noise import choose, seed_list, uniform, wide
+from npdraw.stem import Folded, Stem, Tokens, vectors
 
 
 def fixed_batch(device: torch.device) -> int:
@@ -120,47 +122,6 @@ class Block(nn.Module):
         return x + self.mlp(self.norm_2(x))
 
 
-class Stem(nn.Module):
-    """The shallow CNN on a canvas and its place mask: two layers, ReLU after the first, and a linear layer.
-
-    The first layer is a 3 x 3 convolution of stride 2 on the padded canvas, or (`cells`, far cheaper) a linear layer on
-    each cell's pixels and its mask, which is one window a cell without ever joining the cells. Between the second layer
-    and the linear one stands nothing, so they are one linear map: `fold` makes it from their weights, once for any
-    number of canvases. The first convolution is a matrix product of windows: with so few channels the libraries' own
-    convolutions took half of a GPU's training step, nearly all of it for the gradients of 16 x 16 x 9 weights.
-    """
-
-    def __init__(self, bank: PartBank, grid: Grid, width: int, channels: int, cells: bool):
-        super().__init__()
-        self.grid, self.cells = grid, cells
-        self.size = (grid.rows, grid.columns) if cells else tuple(-(-side // 2) for side in grid.padded)
-        inputs = bank.parts[0].numel() + 1
-        self.first = nn.Linear(inputs, channels) if cells else nn.Conv2d(bank.channels + 1, channels, 3, 2, 1)
-        self.second = nn.Conv2d(channels, channels, 3, padding=1)
-        self.out = nn.Linear(channels * self.size[0] * self.size[1], width)
-
-    def fold(self) -> tuple[Tensor, Tensor]:
-        """Weight (W, h * w * channels) and bias (W,) of second and last layer in one."""
-        after = self.out.weight.unflatten(1, (-1, *self.size))  # (W,channels,h,w)
-        weight = F.conv_transpose2d(after, self.second.weight, padding=1).permute(0, 2, 3, 1)  # (W,h,w,channels)
-        assert self.second.bias is not None
-        return weight.flatten(1), self.out.bias + after.sum((2, 3)) @ self.second.bias
-
-    def forward(self, cells: Tensor, masks: Tensor, folded: tuple[Tensor, Tensor]) -> Tensor:
-        """Canvases (N,L,D) and place masks (N,L) -> (N,W)"""
-        masks = masks.to(cells.dtype)
-        if self.cells:
-            x = self.first(torch.cat([cells, masks[..., None]], dim=-1))  # (N,L,channels)
-        else:
-            canvas = self.grid.join(cells, crop=False)  # (N,C,Hp,Wp)
-            place = self.grid.join(mask_cells(masks, self.grid, cells.dtype), crop=False)  # (N,1,Hp,Wp)
-            x = (
-                F.pad(torch.cat([canvas, place], dim=1), (1, 1, 1, 1)).unfold(2, 3, 2).unfold(3, 3, 2)
-            )  # (N,C+1,h,w,3,3)
-            x = F.linear(x.permute(0, 2, 3, 1, 4, 5).flatten(3), self.first.weight.flatten(1), self.first.bias)
-        return F.linear(x.relu().flatten(1), *folded)
-
-
 def sinusoids(steps: int, width: int) -> Tensor:
     """Vaswani et al.'s positions of the steps: (T,W)"""
     rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
@@ -190,20 +151,24 @@ class Prior(nn.Module):
         parts: bool = False,
         shifts: int = 0,
         orders: bool = False,
+        choice_width: int = 64,
     ):
         super().__init__()
         self.bank, self.grid, self.mask, self.no_repeat, self.orders = bank, grid, mask, no_repeat, orders
         self.steps = self.places = grid.cells
-        self.stem = Stem(bank, grid, width, stem_channels, cells=stem == "cells")
+        tokens = stem == "tokens"
+        self.stem: Stem | Tokens
+        self.stem = Tokens(grid, width) if tokens else Stem(bank, grid, width, stem_channels, cells=stem == "cells")
         self.start = nn.Parameter(torch.zeros(width))
         self.moved = nn.Parameter(torch.zeros((2 * shifts + 1) ** 2 - 1, width)) if shifts else None
-        self.number = nn.Embedding(len(bank), width) if parts else None
-        self.pixels = nn.Linear(bank.parts[0].numel(), width) if parts else None
+        number, by_part = vectors if tokens else nn.Embedding, parts or tokens
+        self.number = number(len(bank), width) if by_part else None
+        self.pixels = nn.Linear(bank.parts[0].numel(), width) if by_part else None
         self.register_buffer("positions", sinusoids(self.steps, width), persistent=False)
         self.drop = nn.Dropout(dropout)
         self.blocks = nn.ModuleList(Block(width, heads, head_dim, mlp, dropout) for _ in range(depth))
         self.norm = nn.LayerNorm(width)
-        head = partial(_mlp_head, width)
+        head = partial(_mlp_head, width, choice_width)
         self.what, self.where, self.whether = head(len(bank)), head(self.places), head(1)
 
     def heads(self, x: Tensor) -> Choices:
@@ -213,14 +178,30 @@ class Prior(nn.Module):
             return Choices(self.what(x), self.where(x), self.whether(x)[..., 0])
 
     def table(self) -> Tensor | None:
-        """Every part as it enters beside the canvas, by its number and its pixels: (M,W), or nothing enters."""
+        """Every part as it enters, by its number and its pixels: (M,W), or parts enter by the canvas alone."""
         if self.number is None or self.pixels is None:
             return None
         return self.number.weight + self.pixels(self.bank.parts.flatten(1))
 
+    def next_steps(self) -> Tensor:
+        """A vector for each step that may come next, by its number: (T,W)"""
+        return self.stem.next() if isinstance(self.stem, Tokens) else self.positions
+
+    def newest(
+        self, cells: Tensor | None, masks: Tensor, parts: tuple[Tensor, Tensor], folded: Folded, table: Tensor | None
+    ) -> Tensor:
+        """Steps as they enter, given canvases (...,L,D), place masks (...,L) and parts as in `forward`: (...,W).
+        `folded` and `table` are made of the weights, once for any number of steps."""
+        if isinstance(self.stem, Tokens):
+            x = self.stem(masks, parts[1], folded)
+        else:
+            assert cells is not None
+            x = self.stem(cells.flatten(0, -3), masks.flatten(0, -2), folded).reshape(*masks.shape[:-1], -1)
+        return x if table is None else x + _entering(table, *parts)
+
     def forward(
         self,
-        cells: Tensor,
+        cells: Tensor | None,
         masks: Tensor,
         parts: tuple[Tensor, Tensor],
         order: Tensor | None = None,
@@ -228,18 +209,18 @@ class Prior(nn.Module):
     ) -> Choices:
         """Logits of steps 0 .. S, given canvases (B,S,L,D), place masks (B,S,L) and parts after steps 0 .. S-1; or of
         those whose numbers are order (B,S+1), each after the ones before it. Parts are what, (B,S) int64 or weights
-        (B,S,M), and whether, (B,S). By which of its moves each image was moved, move (B,) says; 0: it was not."""
-        b, s = cells.shape[:2]
+        (B,S,M), and whether, (B,S). By which of its moves each image was moved, move (B,) says; 0: it was not. Tokens
+        need no canvases."""
+        b, s = masks.shape[:2]
         x = self.start.expand(b, 1, -1)
         if move is not None and self.moved is not None:
             x = x + F.embedding(move, F.pad(self.moved, (0, 0, 1, 0)))[:, None]
         if s:
             seen = masks if self.mask == "step" else masks.cummax(1).values
-            newest = self.stem(cells.flatten(0, 1), seen.flatten(0, 1), self.stem.fold()).reshape(b, s, -1)
-            if (table := self.table()) is not None:
-                newest = newest + _entering(table, *parts)
+            newest = self.newest(cells, seen, parts, self.stem.fold(), self.table())
             x = torch.cat([x, newest.to(x.dtype)], dim=1)  # (B,S+1,W)
-        x = self.drop(x + (self.positions[: s + 1] if order is None else self.positions[order]))
+        positions = self.next_steps()
+        x = self.drop(x + (positions[: s + 1] if order is None else positions[order]))
         for block in self.blocks:
             x = block(x)
         choices = self.heads(x)
@@ -256,7 +237,8 @@ class Prior(nn.Module):
         before = drawing.first(drawing.steps - 1)
         parts = self.bank.parts
         masks = place_masks(before, self.places).to(parts.dtype)
-        return self(cell_canvases(before, parts, self.places), masks, (before.what, before.whether), order, move)
+        cells = None if isinstance(self.stem, Tokens) else cell_canvases(before, parts, self.places)
+        return self(cells, masks, (before.what, before.whether), order, move)
 
     def terms(self, drawing: Drawing, order: Tensor | None = None, move: Tensor | None = None) -> Terms:
         """Log-probability of each variable of each step, (B,T); -inf for a place used twice under `no_repeat`. With the
@@ -366,8 +348,9 @@ class Stepper:
         self.order: Sequence[int] = range(prior.steps) if order is None else order.tolist()
         self.blocks: list[Block] = list(prior.blocks)  # type: ignore[arg-type]
         self.caches = [AttentionCache(block.attention, batch, prior.steps) for block in self.blocks]
-        self.folded, self.table = prior.stem.fold(), prior.table()
-        self.cells = parts.new_zeros(batch, prior.places, parts[0].numel())  # (B,L,D)
+        self.folded, self.table, self.positions = prior.stem.fold(), prior.table(), prior.next_steps()
+        canvases = not isinstance(prior.stem, Tokens)
+        self.cells = parts.new_zeros(batch, prior.places, parts[0].numel()) if canvases else None  # (B,L,D)
         self.used = torch.zeros(batch, prior.places, dtype=torch.bool, device=parts.device)  # (B,L)
         self.drawing = Drawing(*torch.zeros(3, batch, prior.steps, dtype=torch.int64, device=parts.device))
         self.x = self._attend(prior.start.expand(batch, -1))  # (B,W), from which the heads choose step t
@@ -384,24 +367,25 @@ class Stepper:
             kept[:, self.order[self.t]] = new[:, 0]
         self.t += 1
         if self.t < prior.steps:
-            self.cells = torch.maximum(self.cells, cell_canvases(step, prior.bank.parts, prior.places)[:, 0])
+            if self.cells is not None:
+                self.cells = torch.maximum(self.cells, cell_canvases(step, prior.bank.parts, prior.places)[:, 0])
             mask = place_masks(step, prior.places)[:, 0]  # (B,L)
             self.used |= mask
-            newest = prior.stem(self.cells, self.used if prior.mask == "union" else mask, self.folded)
-            if self.table is not None:
-                newest = newest + _entering(self.table, step.what[:, 0], step.whether[:, 0])
-            self.x = self._attend(newest)
+            seen = self.used if prior.mask == "union" else mask
+            part = step.what[:, 0], step.whether[:, 0]
+            self.x = self._attend(prior.newest(self.cells, seen, part, self.folded, self.table))
 
     def reindex(self, index: Tensor) -> None:
         """Go on from the drawings of these numbers, (B,) int64: their steps, and all that is remembered of them."""
         for cache in self.caches:
             cache.reindex(index)
-        self.cells, self.used, self.x = self.cells[index], self.used[index], self.x[index]
+        self.cells = None if self.cells is None else self.cells[index]
+        self.used, self.x = self.used[index], self.x[index]
         self.drawing = self.drawing[index]
 
     def _attend(self, newest: Tensor) -> Tensor:
-        """The embedding of the newest canvas, (B,W), through the blocks; they remember it."""
-        x = newest + self.prior.positions[self.order[self.t]]
+        """The embedding of the newest step, (B,W), through the blocks; they remember it."""
+        x = newest + self.positions[self.order[self.t]]
         for block, cache in zip(self.blocks, self.caches, strict=True):
             x = block.step(x, cache, self.t)
         return x
@@ -412,8 +396,8 @@ def _entering(table: Tensor, what: Tensor, whether: Tensor) -> Tensor:
     return (F.embedding(what, table) if what.dtype == torch.int64 else what @ table) * whether[..., None]
 
 
-def _mlp_head(width: int, outputs: int) -> nn.Sequential:
-    return nn.Sequential(nn.Linear(width, 64), nn.ReLU(), nn.Linear(64, outputs))
+def _mlp_head(width: int, hidden: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(width, hidden), nn.ReLU(), nn.Linear(hidden, outputs))
 
 
 def narrow(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
