@@ -204,9 +204,7 @@ def fit_model(
         found: dict[str, float] = {"epoch": epoch + 1}
         calibrate(model, training)
         if score is not None and scored:
-            value = found[f"validation_{score.name}"] = fabric.broadcast(
-                score(model)
-            )  # all processes use the same value
+            value = found[f"validation_{score.name}"] = fabric.broadcast(score(model))  # the same for all
             keep_best(extra, value, epoch + 1, scored_net)
         return found | (finish(run, model, validation, found) if pictured else {})
 
