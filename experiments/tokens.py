@@ -24,7 +24,7 @@ from npdraw.config import BankConfig, Config, DataConfig, Split
 from npdraw.data import ImageSet, load
 from npdraw.drawing import Drawing
 from npdraw.prior import Prior
-from npdraw.training.stages import train
+from npdraw.training import train
 
 RESULTS = Path(__file__).with_suffix(".json")
 STEMS, WIDTHS = ("cells", "tokens"), (64, 256)

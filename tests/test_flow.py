@@ -355,8 +355,8 @@ def test_a_reconstruction_with_a_seed_is_the_same_in_any_batch() -> None:
     [
         ("flow", {}, "a flow learns from parses"),
         ("flow", {"parsed_start": 1.0, "parsed_end": 1.0, "joint": True}, "no bound that could train the prior"),
-        ("mixture", {"noise": 0.5}, "noise is of flows"),
-        ("mixture", {"unfinished": 0.1}, "unfinished is of flows"),
+        ("mixture", {"noise": 0.5}, "noise is only for flows"),
+        ("mixture", {"unfinished": 0.1}, "unfinished is only for flows"),
     ],
 )
 def test_settings_that_do_not_go_together(decoder: str, stage: dict[str, object], hint: str) -> None:
@@ -367,7 +367,7 @@ def test_settings_that_do_not_go_together(decoder: str, stage: dict[str, object]
 @pytest.mark.parametrize(
     ("decoder", "stage", "hint"),
     [
-        ({"guide": 8}, {}, "decoder.guide is of flows"),
+        ({"guide": 8}, {}, "decoder.guide is only for flows"),
         ({"likelihood": "flow", "width": 16, "guide": 16}, {}, "give --decoder.guide less than 16, or 0"),
         ({"likelihood": "flow", "guidance": 1.0}, {}, "decoder.guidance needs a guide; give --decoder.guide its width"),
         ({"likelihood": "flow"}, {"guide_epochs": 1}, "model-stage.guide-epochs needs a guide"),

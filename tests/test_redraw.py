@@ -210,5 +210,5 @@ def test_what_makes_no_sense_is_refused() -> None:
     for call in (lambda: model.decode(foreign), lambda: model.redraw(pictures, foreign, some_cells(1))):
         with pytest.raises(InputError, match="what is"):
             call()
-    with pytest.raises(InputError, match=r"decoder.maps is of flows"):
+    with pytest.raises(InputError, match=r"decoder.maps is only for flows"):
         replace(model_of("mixture").config, decoder=replace(model_of("mixture").config.decoder, maps=True))

@@ -1,8 +1,8 @@
-"""`Choices`: the distributions of what, where and whether at every step, as the heads of prior and posterior give them.
+"""`Choices`: the distributions of what, where and whether at every step, from the heads of prior or posterior.
 
-The three are independent at a step. What and where exist only where the step is drawn, so their terms are multiplied
-by whether: by its value in a log-probability, by its probability in a divergence (exact, less variance than a sampled
-value, and it gives whether a gradient).
+The three are independent within a step. What and where exist only if the step is drawn, so their terms are multiplied
+by whether: by its value in a log-probability, by its probability in a divergence. The latter is exact, has less
+variance than a sampled value, and gives whether a gradient.
 """
 
 from contextlib import AbstractContextManager, nullcontext
@@ -18,7 +18,7 @@ NEVER = -1e4  # a logit whose probability is exactly 0 in float32, and whose pro
 
 
 class Terms(NamedTuple):
-    """One number a step for each variable, each (B,T)."""
+    """One number per step for each variable, each (B,T)."""
 
     what: Tensor
     where: Tensor
@@ -30,7 +30,7 @@ class Terms(NamedTuple):
 
 
 def unrounded(device: torch.device) -> AbstractContextManager[object]:
-    """Where logits are made: float32 also under autocast. Tensors that have a shape alone know no autocast."""
+    """A context that computes logits in float32 even under autocast. Meta tensors do not support autocast."""
     return nullcontext() if device.type == "meta" else torch.autocast(device.type, enabled=False)
 
 
@@ -42,7 +42,7 @@ class Choices(NamedTuple):
     whether: Tensor  # (B,T)
 
     def forbid(self, used: Tensor) -> "Choices":
-        """The same with where renormalised over the places that are not used, (B,T,L) bool."""
+        """The same, with where renormalised over the places that are not in `used`, (B,T,L) bool."""
         return self._replace(where=self.where.masked_fill(used, NEVER))
 
     def log_prob(self, drawing: Drawing) -> Terms:
@@ -66,7 +66,7 @@ class Choices(NamedTuple):
         return Terms(drawn * what, drawn * where, whether)
 
     def perturb(self, u: Tensor) -> "Choices":
-        """Add Gumbel noise to what and where and logistic noise to whether, so that the best choice is a sample.
+        """Add Gumbel noise to what and where, and logistic noise to whether, so that `best` of the result is a sample.
 
         u (B, T, M + L + 1) uniform in [0, 1)
         """
@@ -77,9 +77,9 @@ class Choices(NamedTuple):
         return Choices(self.what + gumbel[..., :m], self.where + gumbel[..., m : m + n], self.whether + logistic)
 
     def best(self, no_repeat: bool = False) -> Drawing:
-        """The highest score of each variable: the most likely drawing of logits, a sample of perturbed ones.
+        """The highest score of each variable: the most likely drawing for logits, a sample for perturbed logits.
 
-        With `no_repeat` the steps choose one after another among the places not used before them.
+        With `no_repeat` each step chooses among the places that earlier steps have not used.
         """
         whether = self.whether > 0
         if not no_repeat:
@@ -94,8 +94,8 @@ class Choices(NamedTuple):
 def relax(perturbed: Choices, temperature: Tensor | float, whether: str) -> Choices:
     """Weights through which gradients reach the posterior, from its perturbed logits.
 
-    what: soft (Gumbel-softmax); where: hard forward, soft backward (straight through); whether: the hard sample with
-    no gradient (boolean), or a relaxed Bernoulli. Returns weights (B,T,M), (B,T,L), (B,T), not logits.
+    what is soft (Gumbel-softmax). where is hard forward and soft backward (straight-through). whether is the hard
+    sample without gradient (boolean), or a relaxed Bernoulli. Returns weights (B,T,M), (B,T,L), (B,T), not logits.
     """
     what = (perturbed.what / temperature).softmax(-1)
     soft = (perturbed.where / temperature).softmax(-1)

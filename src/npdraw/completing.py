@@ -1,20 +1,19 @@
-"""Completing a drawing: some steps are kept, the prior draws the others, several times over.
+"""Completing a drawing: some steps are kept, and the prior draws the others, several times.
 
-Kept steps at the beginning are a prefix, which the prior continues as it always does; to a prior that learned with
-`orders` all kept steps are a beginning, whichever they are. Otherwise a free step has to suit
-kept ones that come after it. Many particles draw the free steps from the prior, and each is weighted by the
-probabilities that it gives to the kept steps: sequential importance resampling, exact in the limit of many particles,
-and with no model but the prior.
+If the kept steps come first, they are a prefix, which the prior continues as usual. For a prior trained with `orders`
+any kept steps can come first. Otherwise a free step must fit kept steps that come after it. Then many particles draw
+the free steps from the prior, and each is weighted by the probability that it gives to the kept steps. This is
+sequential importance resampling. It is exact in the limit of many particles, and needs no model other than the prior.
 
 Choices:
-- A fixed step is kept whole: its whether and, where it draws, its what and where. A fixed skip stays a skip.
-- With a temperature the model is the one that `Prior.sample` draws from at that temperature: it draws the free steps
-  and weighs the fixed ones alike, so a prefix is no special case. Temperature 1 is the prior's own conditional. A
-  colder proposal whose weights undo its temperature would only spend particles. `log_prob` is the prior's own at any.
-- Particles are resampled (systematically, by a hash of the seed) where fewer than half of them count and a free step is
-  next: within a run of fixed steps, or after the last free one, it would lose particles and gain nothing.
-- More than `GROUP` particles go group by group, each resampled on its own, in the memory of one. The weights of a group
-  carry its estimate of p(fixed steps), which is unbiased, so groups may be put together.
+- A fixed step is kept completely: its whether and, if it draws, its what and where. A fixed skip stays a skip.
+- With a temperature, the model is the one that `Prior.sample` draws from at that temperature. It draws the free steps
+  and weighs the fixed ones, so a prefix is not a special case. Temperature 1 is the prior's own conditional. A colder
+  proposal, with weights that undo its temperature, would only waste particles. `log_prob` is always the prior's own.
+- Particles are resampled (systematically, by a hash of the seed) when fewer than half of them count and the next step
+  is free. Within a run of fixed steps, or after the last free one, resampling would lose particles and gain nothing.
+- More than `GROUP` particles are drawn group by group, each resampled separately, in the memory of one group. The
+  weights of a group contain its estimate of p(fixed steps), which is unbiased, so groups can be combined.
 """
 
 import math
@@ -30,27 +29,27 @@ from npdraw.errors import InputError
 from npdraw.noise import seed_list, uniform
 from npdraw.prior import Prior, Stepper, narrow
 
-GROUP = 1024  # particles that are under way, and resampled, together
+GROUP = 1024  # particles that are drawn and resampled together
 MOST = 65_536  # particles
-APART = 1 << 50  # in a seed: keeps completions apart from samples, one of which may be what is completed
-_STREAM = 10_001  # of the noise of the last resampling; the groups have those after it
+APART = 1 << 50  # bit in a seed that separates completions from samples, because a sample may be completed
+_STREAM = 10_001  # noise stream of the last resampling; the groups have the streams after it
 
 
 class Completions(NamedTuple):
-    """Different drawings that agree in the fixed steps, n of them or as many as were found."""
+    """Different drawings with the same fixed steps: n of them, or as many as were found."""
 
     drawings: Drawing
     log_prob: Tensor  # (n,) log p(drawing), the prior's own
-    log_fixed: float  # log p(fixed steps) at the temperature: an estimate, exact where they come first
-    effective: float  # particles drawn from the start that the weights amount to: few mean a poor estimate
+    log_fixed: float  # log p(fixed steps) at the temperature: an estimate, but exact if they come first
+    effective: float  # effective number of the particles at the start: few mean a poor estimate
 
 
 class Particles(NamedTuple):
-    """Weighted drawings that agree in the fixed steps."""
+    """Weighted drawings with the same fixed steps."""
 
     drawing: Drawing
     log_weight: Tensor  # (N,) float64, on the CPU; the mean weight estimates p(fixed steps)
-    root: Tensor  # (N,) which of the N at the start each goes back to
+    root: Tensor  # (N,) the ancestor of each among the N particles at the start
 
 
 @torch.no_grad()
@@ -65,17 +64,17 @@ def complete(
 ) -> Completions:
     """n different drawings whose steps are those of `kept` (one drawing) where `fixed`, (T,) bool, is true.
 
-    They are drawn one after another from what the particles stand for, and repeats are left out. The same arguments
-    give the same drawings on any day.
+    They are drawn one after another from the distribution of the particles, and repeats are left out. The same
+    arguments always give the same drawings.
     """
     if prior.training:
-        raise InputError("call .eval() first: in training mode dropout changes numbers")
+        raise InputError("call .eval() first: in training mode dropout changes the numbers")
     if not 1 <= n <= particles <= MOST:
-        raise InputError(f"completions must be at least 1, particles at least as many and at most {MOST:,}")
+        raise InputError(f"ask for at least 1 completion, and for at least as many particles, but at most {MOST:,}")
     if not 0 < temperature < math.inf:
         raise InputError(f"the temperature of completions must be a number above 0, not {temperature}")
     if len(kept) != 1 or kept.steps != prior.steps or fixed.shape != (prior.steps,) or fixed.dtype != torch.bool:
-        raise InputError(f"what is completed must be one drawing of {prior.steps} steps, with a bool for each step")
+        raise InputError(f"give one drawing of {prior.steps} steps to complete, with one bool per step")
     seed_list(1, seed)
     kept, fixed = kept.check(len(prior.bank), prior.places).to(prior.start.device), fixed.cpu()
     if prior.no_repeat and bool((place_masks(kept, prior.places)[0, fixed].sum(0) > 1).any()):
@@ -84,7 +83,7 @@ def complete(
         first, order = int(fixed.sum()), fixed_first(fixed)
         kept = kept.ordered(order)
         begun, own = kept.first(first), order if prior.orders else None
-        for count in (n, particles):  # a seed is one drawing in any company, so more are wanted only for repeats
+        for count in (n, particles):  # draw more only if there are repeats; the first n stay the same
             drawings = _different(prior.sample(count, seed ^ APART, temperature, prefix=begun, order=own), n)
             if len(drawings) == n:
                 break
@@ -97,7 +96,7 @@ def complete(
         raise InputError(f"none of {particles} particles leads to the fixed steps; use more, or fix fewer steps")
     shares = torch.zeros_like(log_weight).index_add(0, root, (log_weight - total).exp())  # of the roots
     u = uniform(torch.tensor([seed]), 1 + particles, _STREAM)[0]
-    index = resample(log_weight, u[0])[u[1:].argsort()]  # in any order: the first is a draw by weight, and so are all
+    index = resample(log_weight, u[0])[u[1:].argsort()]  # shuffled, so that each one is a draw by weight
     drawings = _different(drawing[index.to(drawing.device)], n)
     log_fixed = float(total) - math.log(particles)
     return Completions(drawings, _own_log_prob(prior, drawings), log_fixed, 1 / float((shares**2).sum()))
@@ -109,7 +108,7 @@ def comes_first(fixed: Tensor) -> bool:
 
 
 def fixed_first(fixed: Tensor) -> Tensor:
-    """The numbers of the fixed steps, then those of the others, both in their order: (T,)"""
+    """The numbers of the fixed steps, then those of the others, both in ascending order: (T,)"""
     return fixed.int().argsort(descending=True, stable=True)
 
 
@@ -117,7 +116,7 @@ def fixed_first(fixed: Tensor) -> Tensor:
 def draw_particles(
     prior: Prior, kept: Drawing, fixed: Tensor, particles: int, seed: int, temperature: float
 ) -> Particles:
-    """The particles of `complete`, group by group; nothing is checked."""
+    """The particles of `complete`, group by group. The arguments are not checked."""
     groups = []
     for number, first in enumerate(range(0, particles, GROUP)):
         count = min(GROUP, particles - first)
@@ -149,11 +148,11 @@ def _draw_group(
 
 
 def resample(log_weight: Tensor, u: Tensor) -> Tensor:
-    """Systematic resampling by one uniform: each comes N times its share of the weights, rounded up or down. (N,)"""
+    """Systematic resampling by one uniform: each index occurs N times its share, rounded up or down. (N,)"""
     n = len(log_weight)
     cdf = log_weight.softmax(0).cumsum(0)
     index = torch.searchsorted(cdf, (torch.arange(n) + u) / n * cdf[-1], right=True)
-    return index.clamp_max(int(log_weight.isfinite().nonzero()[-1]))  # the last position can round up to the end
+    return index.clamp_max(int(log_weight.isfinite().nonzero()[-1]))  # the last position can round up past the end
 
 
 def _log_prob(choices: Choices, drawing: Drawing, temperature: float) -> Tensor:
@@ -171,7 +170,7 @@ def _own_log_prob(prior: Prior, drawings: Drawing) -> Tensor:
 
 
 def _different(drawing: Drawing, n: int) -> Drawing:
-    """The first n that differ, in their order."""
+    """The first n different drawings, in their order."""
     rows = torch.stack(drawing.tensors(), dim=-1).flatten(1).cpu().numpy()  # (B,3T)
     found: dict[bytes, int] = {}
     for i, row in enumerate(rows):

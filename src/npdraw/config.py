@@ -1,7 +1,7 @@
-"""One typed config: every number of a run. The docstring under a field is its help text on the command line.
+"""The typed config: every number of a run. The docstring under a field is its help text on the command line.
 
-Nothing here touches files: store.py reads and writes configs as YAML. An unknown key or a wrong type is an
-`InputError` that names the nearest key.
+Nothing here touches files: store.py reads and writes configs as YAML. An unknown key is an `InputError` that names the
+nearest key, and a wrong type is an `InputError` too.
 """
 
 import dataclasses
@@ -16,10 +16,10 @@ from npdraw.errors import InputError
 T = TypeVar("T")
 
 
-SIDE = 1024  # pixels of the largest pictures that can be asked for
-EVALUATIONS = 99  # of a flow, the most that can be asked for
-LARGEST = 10**12  # a finite stand-in for any number that may be large
-BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all others are counts of at least 1
+SIDE = 1024  # largest side of a picture, in pixels
+EVALUATIONS = 99  # most evaluations of a flow
+LARGEST = 10**12  # a finite upper bound for numbers that have none
+BOUNDS: dict[str, tuple[float, float]] = {  # lower and upper bounds; all other numbers are counts of at least 1
     "prior.dropout": (0, 0.99),
     "prior.shifts": (0, 8),
     "posterior.layers": (3, 100),  # the first three have stride 2
@@ -56,7 +56,7 @@ BOUNDS: dict[str, tuple[float, float]] = {  # least and most of each number; all
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Where the images come from and what they are."""
+    """The source of the images, and their properties."""
 
     source: str = ""
     """A set by name (`digits`, `mnist`, `omniglot`, `cifar10`, `celeba`), or images of your own: a folder, .zip, .npz,
@@ -70,35 +70,36 @@ class DataConfig:
     canvas: int = 28
     """Longer side of the canvas; a larger image is averaged by area for bank and parser."""
     inverted: bool = False
-    """Whether light and dark were exchanged when the images were read: a fact of them, as their size is."""
+    """Whether light and dark were exchanged when the images were read. It follows from the images, like their size."""
     binarise: Literal["none", "fixed", "dynamic"] = "none"
-    """Draw every pixel as 0 or 1, once (by `seed` and the image's number) or anew at each use, for posterior,
-    likelihood and scores. Bank and parses stay grey; validation and test images are drawn once, for every seed."""
+    """Draw every pixel as 0 or 1 for posterior, likelihood and scores: fixed, once (by `seed` and the image's number);
+    dynamic, again at each use. Bank and parses stay grey. Validation and test images are drawn once, the same for every
+    seed."""
     mirrored: bool = False
-    """Train on images and their mirror images, left and right exchanged: one of the two by chance at each use."""
+    """Train on images and their mirror images (left and right exchanged): one of the two at random at each use."""
     digest: str = ""
-    """Of the images that are trained on: a fact of them, so that a run is never gone on with on other images."""
+    """Digest of the training images. It follows from the images, so that a run is never continued on other images."""
     validation: int = 5000
-    """Training images to validate on where the set has no validation images of its own; at most a tenth of all."""
+    """Number of training images to validate on if the set has no validation images of its own; at most a tenth."""
 
     @property
     def ink(self) -> bool:
-        """Whether a model sees images with every pixel drawn as 0 or 1."""
+        """Whether the model sees images with every pixel drawn as 0 or 1."""
         return self.binarise != "none"
 
 
 @dataclass(frozen=True)
 class Reading:
-    """How pictures of your own are read; by default as they are found."""
+    """How your own pictures are read; by default they are not changed."""
 
     size: str = ""
-    """Crop and resize them to so many pixels: 64, or width x height, 64x48. Needed where they are of several sizes."""
+    """Crop and resize pictures to this size in pixels: 64, or width x height as in 64x48. Required if sizes differ."""
     crop: str = "centre"
     """centre (the largest box of the right shape), none (squeeze the whole), or a box in pixels: 148, or 148x120."""
     colour: Literal["auto", "grey", "colour"] = "auto"
-    """Read them as grey or as colour; auto: colour where one of them is."""
+    """Read pictures as grey or as colour; auto: colour if one of them is in colour."""
     invert: Literal["auto", "yes", "no"] = "auto"
-    """Exchange light and dark; auto: where they are dark ink on light paper."""
+    """Exchange light and dark; auto: if the pictures are dark ink on light paper."""
 
     def __post_init__(self) -> None:
         if self.size:
@@ -108,18 +109,18 @@ class Reading:
 
     @property
     def asked(self) -> dict[str, str]:
-        """What is not left as it is found, by name."""
+        """The settings that differ from their defaults, by name."""
         values = ((f.name, getattr(self, f.name), f.default) for f in dataclasses.fields(self))
         return {name: value for name, value, default in values if value != default}
 
     @property
     def box(self) -> tuple[int, int] | None:
-        """The size, height and width, if one is asked for."""
+        """Height and width of the size, if one is given."""
         return _pixels("--size", self.size) if self.size else None
 
     @property
     def cut(self) -> tuple[int, int] | None:
-        """The crop, height and width, where it is one in pixels."""
+        """Height and width of the crop, if it is given in pixels."""
         return None if self.crop in ("centre", "none") else _pixels("--crop", self.crop)
 
 
@@ -130,28 +131,28 @@ def _pixels(option: str, text: str) -> tuple[int, int]:
     if len(sides) > 2 or not all(s.isascii() and s.isdigit() and len(s) < 6 and 1 <= int(s) <= most for s in sides):
         also = "centre, none or " if option == "--crop" else ""
         raise InputError(
-            f"{option} must be {also}pixels, 64 or width x height as in 64x48, at most {most} a side; not {text[:40]}"
+            f"{option} must be {also}pixels, 64 or width x height as in 64x48, at most {most} per side; not {text[:40]}"
         )
     return int(sides[-1]), int(sides[0])
 
 
 @dataclass(frozen=True)
 class Split:
-    """Which training images a run sees: all, or few as in the paper's low-data experiments."""
+    """Which training images a run sees: all, or a part as in the paper's low-data experiments."""
 
     by: Literal["all", "digits", "characters", "alphabets", "samples"] = "all"
-    """What is chosen: classes 0, 1, ... (MNIST), characters or alphabets (Omniglot) by seed, or images by seed."""
+    """What to choose: classes 0, 1, ... (MNIST), characters or alphabets (Omniglot) by seed, or images by seed."""
     percent: float = 100.0
-    """How much of them."""
+    """The percentage to choose."""
     seed: int = 0
-    """Which of them, and which images to validate on."""
+    """The seed of this choice, and of the choice of validation images."""
 
     def __post_init__(self) -> None:
         _check_bounds(self, "split.")
 
     @property
     def name(self) -> str:
-        """For the names of runs: `digits-30`, `samples-0.1-seed2`; empty for all images and seed 0."""
+        """The split in the name of a run: `digits-30`, `samples-0.1-seed2`; empty for all images and seed 0."""
         words = [] if self.by == "all" else [self.by, f"{self.percent:g}"]
         return "-".join([*words, f"seed{self.seed}"] if self.seed else words)
 
@@ -163,9 +164,9 @@ class BankConfig:
     part_size: int = 5
     """K: a part is K x K pixels of the canvas."""
     parts: int = 50
-    """M: how many parts."""
+    """M: number of parts."""
     patches: int = 5000
-    """Random patches that k-medoids chooses from."""
+    """Number of random patches that k-medoids chooses from."""
 
 
 @dataclass(frozen=True)
@@ -196,10 +197,10 @@ class PriorConfig:
     parts: bool = False
     """The newest part enters by its number and its pixels too, beside the canvas; of tokens it always does."""
     shifts: int = 0
-    """Learn from images moved by up to so many pixels too, and be told by how much: few images teach more so."""
+    """Also learn from images moved by up to this many pixels. The prior is told the move. Helps with few images."""
     orders: bool = False
-    """Learn from parses in other orders too, some steps before all others: whatever is kept of a drawing is then a
-    beginning, and completions need no particles."""
+    """Also learn from parses in other orders, with some steps before all others. The kept steps of a drawing are then
+    always a prefix, and completions need no particles."""
     choice_width: int = 64
     """Hidden width of the three MLPs that choose what, where and whether."""
 
@@ -209,13 +210,13 @@ class PosteriorConfig:
     """The encoder."""
 
     layers: int = 4
-    """Convolutions; the first three have stride 2."""
+    """Number of convolutions; the first three have stride 2."""
     width: int = 128
     """Channels."""
     heads: Literal["cell", "global"] = "cell"
-    """Read step t off cell t of the feature map, or all steps off the flattened map."""
+    """Compute step t from cell t of the feature map, or all steps from the flattened map."""
     whether: Literal["none", "relaxed"] = "none"
-    """Gradient of whether through the canvas: none, or a relaxed Bernoulli."""
+    """Gradient of whether through the canvas: none, or by a relaxed Bernoulli."""
 
 
 @dataclass(frozen=True)
@@ -229,32 +230,33 @@ class DecoderConfig:
     shortcut: bool = False
     """Let the last layer see the canvas too."""
     likelihood: Literal["bernoulli", "mixture", "flow"] = "bernoulli"
-    """Bernoulli for ink, mixture of discretised logistics for grey levels and colour; flow: none that can be computed,
-    but a rectified flow from noise to image, given the canvas."""
+    """bernoulli for ink; mixture of discretised logistics for grey levels and colour; flow: a rectified flow from noise
+    to image, given the canvas, which has no likelihood that can be computed."""
     mixtures: int = 10
     """Components of the mixture."""
     blocks: int = 2
-    """Residual blocks a level of a flow's net."""
+    """Residual blocks per level of a flow's net."""
     evaluations: int = 17
-    """How often a flow's net is run for a picture."""
+    """How often a flow's net runs per picture."""
     freedom: float = 0.0
-    """How a flow takes a drawing: 0, keep to it; 1, improve on it, most of it hidden by noise (model_stage.noise)."""
+    """How closely a flow follows a drawing: 0, keep to it; 1, improve on it: noise (model_stage.noise) hides most."""
     maps: bool = False
-    """Let the freedom differ from cell to cell: cells that a person drew have none. A flow can learn this later."""
+    """Let the freedom differ between cells: cells that a person drew have none. A flow can learn this later."""
     guide: int = 0
-    """Channels of a flow's guide, a smaller flow that learns for a shorter time (model_stage.guide_epochs); 0: none."""
+    """Channels of a flow's guide, a smaller flow that is trained for a shorter time (model_stage.guide_epochs); 0: no
+    guide."""
     guidance: float = 0.0
-    """How far a flow's picture is led away from its guide's, in units of what is between them; 0: not at all."""
+    """How far a flow's picture is pushed away from its guide's, as a multiple of their difference; 0: not at all."""
 
 
 @dataclass(frozen=True)
 class PriorStage:
-    """Stage one: the prior learns from parses; the epoch with the least validation loss is kept."""
+    """Stage one: the prior learns from parses; the epoch with the lowest validation loss is kept."""
 
     epochs: int = 200
     """Passes over the training set."""
     batch: int = 64
-    """Images a step, over all processes."""
+    """Images per step, over all processes."""
     rate: float = 1e-4
     """Learning rate of Adam."""
     warmup: int = 0
@@ -264,7 +266,7 @@ class PriorStage:
     ema: float = 0.0
     """Decay of the running average of weights; 0 for none."""
     patience: int = 0
-    """End the stage after so many epochs without a better validation loss; 0: never."""
+    """End the stage after this many epochs without a better validation loss; 0: never."""
 
 
 @dataclass(frozen=True)
@@ -274,7 +276,7 @@ class ModelStage:
     epochs: int = 500
     """Passes over the training set."""
     batch: int = 150
-    """Images a step, over all processes."""
+    """Images per step, over all processes."""
     rate: float = 1e-3
     """Learning rate of Adam."""
     warmup: int = 0
@@ -282,7 +284,7 @@ class ModelStage:
     decay: bool = False
     """Let the rate fall to 0 by a cosine."""
     optimizer: Literal["adam", "muon"] = "adam"
-    """muon: for the decoder's inner convolutions, with Adam for all else."""
+    """adam, or muon: Muon for the decoder's inner convolutions, Adam for all other weights."""
     ema: float = 0.999
     """Decay of the running average of weights; 0 for none."""
     regulariser: float = 50.0
@@ -290,42 +292,42 @@ class ModelStage:
     kl: float = 1.0
     """Weight of the KL term."""
     kl_every: int = 1
-    """Take the KL term every so many steps, weighted by as much."""
+    """Compute the KL term once in this many steps, with its weight multiplied by the same number."""
     parsed_start: float = 0.0
-    """Share of images whose canvas is the parse's at first ..."""
+    """Share of images whose canvas comes from the parse, at the start."""
     parsed_end: float = 0.0
-    """... and at last."""
+    """The same share at the end."""
     parsed_epochs: int = 1
-    """Epochs over which that share moves from first to last."""
+    """Epochs over which that share moves from start to end."""
     noise: float = 0.0
-    """The strongest noise on canvases (their pixels lie in [0, 1]) that a flow learns from, which is `freedom` 1: so it
-    learns to make good what samples get wrong. 0: none, and no freedom."""
+    """Strongest noise on canvases (pixels in [0, 1]) that a flow learns from; `freedom` 1 is this strength. So a flow
+    learns to repair errors of samples. 0: no noise, and no freedom."""
     unfinished: float = 0.0
-    """Share of the drawings that a flow learns from without all of their steps: so it knows what to make of cells
-    that are not drawn, in a drawing that somebody is still at."""
+    """Share of drawings with missing steps that a flow learns from. So it learns what to do with empty cells of a
+    drawing in progress."""
     guide_epochs: int = 0
-    """Passes over the training set by a flow's guide alone, before the flow's own."""
+    """Passes over the training set for a flow's guide alone, before the flow is trained."""
     temperature_rate: float = 0.01386
     """Gumbel temperature max(0.5, exp(-rate * epoch))."""
     score_every: int = 0
-    """Epochs between scores of samples against validation images (FID, with few images KID), by which the best weights
-    are kept; 0: never, and the last ones are kept."""
+    """Epochs between scores of samples against validation images (FID; KID with few images). The weights with the best
+    score are kept. 0: no scores, and the last weights are kept."""
     score_images: int = 5000
-    """Samples and validation images of such a score, at most."""
+    """Most samples and validation images in such a score."""
     patience: int = 0
-    """End the stage after so many scores without a better one; 0: never."""
+    """End the stage after this many scores without a better one; 0: never."""
     joint: bool = False
     """Train the prior together with posterior and decoder."""
 
     @property
     def always_parsed(self) -> bool:
-        """Whether the decoder sees canvases of parses alone."""
+        """Whether the decoder sees only canvases of parses."""
         return min(self.parsed_start, self.parsed_end) == 1
 
 
 @dataclass(frozen=True)
 class Config:
-    """Everything that makes a run."""
+    """All settings of a run."""
 
     data: DataConfig = field(default_factory=DataConfig)
     reading: Reading = field(default_factory=Reading)
@@ -337,12 +339,12 @@ class Config:
     prior_stage: PriorStage = field(default_factory=PriorStage)
     model_stage: ModelStage = field(default_factory=ModelStage)
     init: str = ""
-    """Start from the weights and the bank of a shipped model, a run or a saved folder; the sizes of the nets are then
-    that model's. Nothing: start afresh."""
+    """Start from the weights and the bank of a shipped model, a run or a saved folder. The nets then have that model's
+    sizes. Empty: train from scratch."""
     init_digest: str = ""
-    """SHA-256 of those weights: a fact of them, so that a run is never started from others."""
+    """SHA-256 of those weights. It follows from them, so that a run is never continued from other weights."""
     seed: int = 0
-    """Fixes bank, weights, order and noise."""
+    """Determines bank, initial weights, order of images and noise."""
     precision: Literal["fp32", "bf16", "auto"] = "fp32"
     """bf16: autocast in both stages; auto: bf16 and torch.compile on a CUDA GPU, fp32 elsewhere."""
     compile: bool = False
@@ -354,28 +356,29 @@ class Config:
     picture_epochs: int = 10
     """Epochs of stage two between pictures of samples and reconstructions."""
     temperature: float = 1.0
-    """Sampling temperature that this model is shown with."""
+    """The model's own sampling temperature, used where none is given."""
 
     def __post_init__(self) -> None:
-        """Refuse what can never run, before any file is written."""
+        """Refuse settings that cannot work, before any file is written."""
         _check_bounds(self)
         if self.data.channels not in (1, 3):
             raise InputError(f"data.channels must be 1 or 3, not {self.data.channels}")
         if self.split.by == "all" and self.split.percent != 100:
             raise InputError(
-                f"{self.split.percent:g} % of what? give --split.by digits, characters, alphabets or samples"
+                f"--split.percent {self.split.percent:g} needs a kind of split; give --split.by digits, characters, "
+                "alphabets or samples"
             )
         if self.prior.stem == "tokens" and self.prior.mask != "step":
             raise InputError("prior.mask is of canvases, and tokens have none; give --prior.mask step")
         if self.model_stage.patience and not self.model_stage.score_every:
             raise InputError(
-                "model-stage.patience counts scores, and none are taken; give --model-stage.score-every the epochs "
-                "between them, or leave --model-stage.patience away"
+                "model-stage.patience counts scores, but none are taken; give --model-stage.score-every, the number of "
+                "epochs between scores, or omit --model-stage.patience"
             )
         if self.decoder.likelihood == "flow" and not self.model_stage.always_parsed:
             raise InputError("a flow learns from parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1")
         if self.decoder.likelihood == "flow" and self.model_stage.joint:
-            raise InputError("a flow has no bound that could train the prior; leave --model-stage.joint away")
+            raise InputError("a flow has no bound that could train the prior; omit --model-stage.joint")
         for name, value in (
             ("model-stage.noise", self.model_stage.noise),
             ("model-stage.unfinished", self.model_stage.unfinished),
@@ -383,10 +386,10 @@ class Config:
             ("decoder.maps", self.decoder.maps),
         ):
             if value and self.decoder.likelihood != "flow":
-                raise InputError(f"{name} is of flows; give --{name} 0, or --decoder.likelihood flow")
+                raise InputError(f"{name} is only for flows; give --{name} 0, or --decoder.likelihood flow")
         if self.decoder.guide >= self.decoder.width:
             raise InputError(
-                f"a guide is narrower than its flow; give --decoder.guide less than {self.decoder.width}, or 0"
+                f"a guide must be narrower than its flow; give --decoder.guide less than {self.decoder.width}, or 0"
             )
         for name, value in (
             ("decoder.guidance", self.decoder.guidance),
@@ -400,7 +403,8 @@ class Config:
             )
         if self.bank.parts > self.bank.patches:
             raise InputError(
-                f"{self.bank.parts} parts asked for of {self.bank.patches} patches; ask for fewer parts or more patches"
+                f"{self.bank.parts} parts cannot be chosen from {self.bank.patches} patches; use fewer parts or more "
+                "patches"
             )
         if self.bank.part_size > min(self.canvas_size):
             raise InputError(
@@ -419,7 +423,7 @@ class Config:
 
 
 def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a config by its name."""
+    """Every number of a config, with its name."""
     for f in dataclasses.fields(config):
         value = getattr(config, f.name)
         if dataclasses.is_dataclass(value):
@@ -437,12 +441,12 @@ def _check_bounds(config: Any, prefix: str = "") -> None:
 
 
 def fixed(config: Config) -> dict[str, Any]:
-    """The settings that trained weights are for, by name: with others they do not fit, or mean something else."""
+    """The settings that trained weights depend on, by name: with others they do not fit, or mean something else."""
     data = {f"data.{name}": getattr(config.data, name) for name in ("height", "width", "channels", "canvas")}
     parts = {"bank": config.bank, "prior": config.prior, "posterior": config.posterior, "decoder": config.decoder}
     nets = {f"{part}.{name}": value for part, group in parts.items() for name, value in vars(group).items()}
     decoded = ("decoder.evaluations", "decoder.freedom", "decoder.guidance")
-    free = ("prior.dropout", "prior.orders", "posterior.whether", *decoded)  # no net's
+    free = ("prior.dropout", "prior.orders", "posterior.whether", *decoded)  # these change no net
     return {name: value for name, value in (data | nets).items() if name not in free}
 
 

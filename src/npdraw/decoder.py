@@ -1,9 +1,9 @@
 """`Decoder`: from a canvas to the parameters of a likelihood over pixels.
 
-Two convolutions of stride 2, a middle (two plain convolutions for ink, as in the appendix, or two residual blocks for
-colour, as in the text), two transposed convolutions, and one more for each factor of two between image and canvas.
-Every layer is followed by BatchNorm and ReLU; a last 3 x 3 convolution gives the parameters. With `shortcut` that
-last layer also sees the canvas itself, which a bottleneck of stride 4 blurs.
+It has two convolutions of stride 2, a middle (two plain convolutions for ink, as in the appendix, or two residual
+blocks for colour, as in the text), two transposed convolutions, and one more for each factor of two between image and
+canvas. BatchNorm and ReLU follow every layer. A last 3 x 3 convolution gives the parameters. With `shortcut` this last
+layer also sees the canvas itself, because the bottleneck of stride 4 blurs it.
 """
 
 import torch
@@ -22,7 +22,7 @@ def _double(width: int) -> nn.Sequential:
 
 
 class Residual(nn.Module):
-    """x + conv(conv(x)), normed, with a ReLU after the sum."""
+    """x + conv(conv(x)), normalised, with a ReLU after the sum."""
 
     def __init__(self, width: int):
         super().__init__()
@@ -63,8 +63,8 @@ class Decoder(nn.Module):
 
     def forward(self, canvas: Tensor) -> Tensor:
         height, width = (side << self.extra for side in canvas.shape[-2:])
-        x = self.body(canvas)[..., :height, :width]  # sides that are no multiple of 4 come out larger
-        if x.shape[-2:] != self.size:  # image over canvas is no power of two
+        x = self.body(canvas)[..., :height, :width]  # sides that are not a multiple of 4 come out larger
+        if x.shape[-2:] != self.size:  # the ratio of image to canvas is not a power of two
             x = F.interpolate(x, size=self.size, mode="bilinear", align_corners=False)
         if self.shortcut:
             whole = canvas if canvas.shape[-2:] == self.size else F.interpolate(canvas, size=self.size)

@@ -1,11 +1,12 @@
 """`replay`: a function of tensors as one CUDA graph.
 
-Drawing a batch is thousands of small kernels, and on a GPU the host takes longer to launch them than the device to run
-them. Recorded once and replayed, they are one launch, and the same kernels on the same shapes: the same numbers.
+Drawing a batch takes thousands of small kernels. On a GPU the host needs longer to launch them than the device to run
+them. Recorded once and replayed, they are one launch. They are the same kernels on the same shapes, so they give the
+same numbers.
 
-The first call with given settings runs as it is (a single small request should not wait for a recording), the second
-records. A graph reads the weights where they lie, so new values in the same place are seen; weights in another place
-make another recording. For each owner the last few settings are kept: a preview and its full picture take turns.
+The first call with given settings runs directly, because a single small request should not wait for a recording. The
+second call records. A graph reads the weights from their memory, so it sees new values there. Weights in other memory
+need another recording. The last few settings of each owner are kept, because a preview and its full picture alternate.
 """
 
 import threading
@@ -18,23 +19,23 @@ import torch
 from torch import Tensor, nn
 
 Work = Callable[..., tuple[Tensor, ...]]
-KEPT = 2  # settings of one owner
+KEPT = 2  # settings per owner
 
 
 @dataclass
 class _Recording:
-    graph: torch.cuda.CUDAGraph | None = None  # none before the second call
+    graph: torch.cuda.CUDAGraph | None = None  # None before the second call
     given: tuple[Tensor, ...] = ()
     made: tuple[Tensor, ...] = ()
 
 
 _RECORDINGS: WeakKeyDictionary[nn.Module, dict[Hashable, _Recording]] = WeakKeyDictionary()
-_LOCK = threading.Lock()  # a recording has one place for what it is given
+_LOCK = threading.Lock()  # a recording has only one set of input tensors
 
 
 @torch.no_grad()
 def replay(owner: nn.Module, settings: Hashable, work: Work, *given: Tensor) -> tuple[Tensor, ...]:
-    """`work(*given)`, where `work` reads the weights of `owner` and `settings` is all else that it depends on."""
+    """`work(*given)`. `work` reads the weights of `owner`; `settings` is everything else that it depends on."""
     places = tuple(x.data_ptr() for x in chain(owner.parameters(), owner.buffers()))
     key = (settings, tuple((x.shape, x.dtype, x.device) for x in given), places)
     with _LOCK, torch.cuda.device(given[0].device):
@@ -45,7 +46,7 @@ def replay(owner: nn.Module, settings: Hashable, work: Work, *given: Tensor) -> 
                 del recordings[old]
         recordings[key] = recording or _Recording()  # the last one used comes last
         if recording is None:
-            return work(*given)  # this also loads the kernels, which must not happen while a graph is recorded
+            return work(*given)  # this also loads the kernels, which must not happen during a recording
         if recording.graph is None:
             recording.given, recording.graph = tuple(x.clone() for x in given), torch.cuda.CUDAGraph()
             with torch.cuda.graph(recording.graph, capture_error_mode="thread_local"):

@@ -1,13 +1,14 @@
-"""Distributions of pixels given what the decoder puts out: `Bernoulli` for ink, `LogisticMixture` for colour.
+"""Distributions of pixels given the output of the decoder: `Bernoulli` for ink, `LogisticMixture` for colour.
 
 Choices:
-- Images come and go in [0, 1]; only the mixture rescales, and only in here. All arithmetic is float32, also under
-  autocast: a difference of two CDFs has no digits left in bf16.
+- Images are in [0, 1] everywhere; only the mixture rescales them, and only internally. All arithmetic is float32, also
+  under autocast, because a difference of two CDFs has no digits left in bf16.
 - The mixture is PixelCNN++'s (Salimans et al. 2017): the channels of a pixel share one component, and the mean of a
   channel is linear in the values of the channels before it. The probability of a level is the exact difference of two
-  logistic CDFs, never a density, and the first and last level take the whole tail: the joint sums to 1.
-- Draws come from uniforms that the caller makes (`noise.uniform`), so a seed means one picture.
-- What is shown and scored (`picture`) is no draw: Bernoulli probabilities, the mean of the likeliest component.
+  logistic CDFs, never a density. The first and the last level take the whole tail, so the joint sums to 1.
+- Draws use uniforms from the caller (`noise.uniform`), so a seed means one picture.
+- The picture that is shown and scored (`picture`) is not a draw: it has Bernoulli probabilities, or the mean of the
+  likeliest component.
 """
 
 from typing import Literal, NamedTuple, Protocol, get_args
@@ -22,11 +23,11 @@ from npdraw.errors import InputError
 Name = Literal["bernoulli", "mixture"]
 
 MIN_LOG_SCALE = -7.0  # as in PixelCNN++: a ninth of the width of one of 256 levels
-MAX_LOG_SCALE = 7.0  # five hundred times the range of a pixel: an end is as likely as the other; no infinities
+MAX_LOG_SCALE = 7.0  # five hundred times the range of a pixel: both ends are equally likely; avoids infinities
 
 
 class Likelihood(Protocol):
-    """p(image | decoder output), for a batch; every method returns images (B,C,H,W) in [0, 1] but `log_prob`."""
+    """p(image | decoder output), for a batch. All methods except `log_prob` return images (B,C,H,W) in [0, 1]."""
 
     def log_prob(self, x: Tensor) -> Tensor:
         """(B,C,H,W) -> (B,), summed over pixels and channels, in nats."""
@@ -39,7 +40,7 @@ class Likelihood(Protocol):
         """A draw from uniforms u (B, noise_count, H, W) in [0, 1)."""
 
     def picture(self) -> Tensor:
-        """What is shown and scored."""
+        """The picture that is shown and scored."""
 
 
 class Bernoulli:
@@ -50,16 +51,16 @@ class Bernoulli:
 
     @staticmethod
     def channels_out(channels: int) -> int:
-        """Numbers the decoder gives for a pixel."""
+        """Numbers per pixel that the decoder outputs."""
         return channels
 
     @staticmethod
     def noise_count(channels: int) -> int:
-        """Uniforms a pixel's draw needs."""
+        """Uniforms per pixel for a draw."""
         return channels
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """x log p + (1 - x) log(1 - p), summed; for a grey x this is the expectation over its random binarisation."""
+        """x log p + (1 - x) log(1 - p), summed. For a grey x this is the expectation over its random binarisation."""
         return -F.binary_cross_entropy_with_logits(self.logits, x.float(), reduction="none").flatten(1).sum(1)
 
     def mean(self) -> Tensor:
@@ -76,21 +77,21 @@ class Bernoulli:
 
 
 class _Logistics(NamedTuple):
-    """The components of every pixel, pixel values in [-1, 1]; J is 1 once a component has been chosen."""
+    """The components of every pixel, with pixel values in [-1, 1]; J is 1 once a component has been chosen."""
 
-    means: Tensor  # (B,C,J,H,W) before the channels before have their say
+    means: Tensor  # (B,C,J,H,W) without the contribution of earlier channels
     log_scales: Tensor  # (B,C,J,H,W)
     slopes: Tensor  # (B,C(C-1)/2,J,H,W) in (-1, 1): G on R, B on R, B on G
 
     def location(self, channel: int, earlier: list[Tensor]) -> Tensor:
-        """Means of a channel given the values of all channels before it, each (B,1 or J,H,W) -> (B,J,H,W)."""
+        """Means of a channel given the values of all earlier channels, each (B,1 or J,H,W) -> (B,J,H,W)."""
         location = self.means[:, channel]
         for i, value in enumerate(earlier):
             location = location + self.slopes[:, channel * (channel - 1) // 2 + i] * value
         return location
 
     def pick(self, index: Tensor) -> "_Logistics":
-        """Only the component that index (B,H,W) names."""
+        """Only the component with the given index (B,H,W)."""
         b, h, w = index.shape
         return _Logistics(*(x.gather(2, index[:, None, None].expand(b, x.shape[1], 1, h, w)) for x in self))
 
@@ -98,14 +99,14 @@ class _Logistics(NamedTuple):
 class LogisticMixture:
     """A mixture of discretised logistics. params (B, channels_out, H, W), in groups of `mixtures`:
 
-    weights' logits, then C means, C log-scales and C(C-1)/2 slopes (through tanh).
+    the logits of the weights, then C means, C log-scales and C(C-1)/2 slopes (through tanh).
     """
 
     def __init__(self, params: Tensor, channels: int, mixtures: int = 10, levels: int = 256):
         if levels < 2 or params.shape[1] != self.channels_out(channels, mixtures):
             raise InputError(
                 f"a mixture of {mixtures} logistics over {channels} channels needs 2 levels or more and "
-                f"{self.channels_out(channels, mixtures)} numbers a pixel; got {levels} and {params.shape[1]}"
+                f"{self.channels_out(channels, mixtures)} numbers per pixel; got {levels} and {params.shape[1]}"
             )
         self.channels, self.levels = channels, levels
         groups = params.float().reshape(len(params), -1, mixtures, *params.shape[2:])  # (B,1+2C+C(C-1)/2,J,H,W)
@@ -116,20 +117,20 @@ class LogisticMixture:
 
     @staticmethod
     def channels_out(channels: int, mixtures: int = 10) -> int:
-        """Numbers the decoder gives for a pixel."""
+        """Numbers per pixel that the decoder outputs."""
         return mixtures * (1 + 2 * channels + channels * (channels - 1) // 2)
 
     @staticmethod
     def noise_count(channels: int) -> int:
-        """Uniforms a pixel's draw needs: one for the component, one for each channel."""
+        """Uniforms per pixel for a draw: one for the component, one for each channel."""
         return 1 + channels
 
     def log_prob(self, x: Tensor) -> Tensor:
-        """x is taken at its nearest level.
+        """x is rounded to its nearest level.
 
         With a and b the standardised upper and lower edge of a level,
-        sigmoid(a) - sigmoid(b) = sigmoid(a) sigmoid(-b) (1 - exp(b - a)), whose logarithm has no cancellation in any
-        tail; a - b is the level's width over the scale, the same for every value.
+        sigmoid(a) - sigmoid(b) = sigmoid(a) sigmoid(-b) (1 - exp(b - a)). Its logarithm has no cancellation in any
+        tail. a - b is the level's width divided by the scale, the same for every value.
         """
         level = (x.float().clamp(0, 1) * (self.levels - 1)).round()  # (B,C,H,W)
         value = self._value(level)
@@ -148,12 +149,12 @@ class LogisticMixture:
         return torch.logsumexp(total, dim=1).flatten(1).sum(1)
 
     def mean(self) -> Tensor:
-        """The expectation of a pixel: exact for the first (or only) channel, close for the others.
+        """The expectation of a pixel: exact for the first (or only) channel, approximate for the others.
 
-        Given a component and the channels before, the mean of a channel is -1 plus a level's width times the sum over
-        all inner edges of P(above the edge): exact. It is not quite linear in the channels before, since values are
-        rounded and end at -1 and 1, and averaging over those takes levels^2 terms; so we put in their means given the
-        component, which is right up to the rounding as long as little of a component's mass lies beyond the ends.
+        Given a component and the earlier channels, the mean of a channel is exactly -1 plus a level's width times the
+        sum over all inner edges of P(above the edge). This is not quite linear in the earlier channels, because values
+        are rounded and end at -1 and 1. Averaging over them would take levels^2 terms. So we insert their means given
+        the component. This is right up to the rounding if little of a component's mass lies beyond the ends.
         """
         edges = [(2 * k + 1) / (self.levels - 1) - 1 for k in range(self.levels - 1)]
         values: list[Tensor] = []
@@ -168,7 +169,7 @@ class LogisticMixture:
         return ((mixed + 1) / 2).clamp(0, 1)
 
     def mode(self) -> Tensor:
-        """The mean of the most likely component, each channel's (clamped) mean fed to the next; not rounded."""
+        """The mean of the most likely component. Each channel's (clamped) mean enters the next; nothing is rounded."""
         chosen = self.logistics.pick(self.log_weights.argmax(1))
         values: list[Tensor] = []
         for c in range(self.channels):
@@ -176,7 +177,7 @@ class LogisticMixture:
         return (torch.cat(values, dim=1) + 1) / 2
 
     def sample(self, u: Tensor) -> Tensor:
-        """u[:, 0] chooses the component, the rest invert the channels' CDFs; rounded as `log_prob` has it."""
+        """u[:, 0] chooses the component, the rest invert the channels' CDFs; rounded to levels as in `log_prob`."""
         weights = self.log_weights.exp().movedim(1, -1).contiguous()  # (B,H,W,J)
         chosen = self.logistics.pick(noise.choose(weights, u[:, 0].contiguous()))
         standard = u[:, 1:].logit().float()  # (B,C,H,W); -inf at 0 ends at the first level
@@ -198,7 +199,7 @@ class LogisticMixture:
 
 
 def outputs(name: Name, channels: int, mixtures: int = 10) -> int:
-    """How many numbers the decoder gives for a pixel of an image with that many channels."""
+    """How many numbers per pixel the decoder outputs for an image with that many channels."""
     _check(name)
     return channels if name == "bernoulli" else LogisticMixture.channels_out(channels, mixtures)
 
@@ -210,7 +211,7 @@ def noise_count(name: Name, channels: int) -> int:
 
 
 def make(name: Name, params: Tensor, channels: int, mixtures: int = 10) -> Likelihood:
-    """The likelihood that a decoder's output stands for. params (B, outputs(name, channels, mixtures), H, W)"""
+    """The likelihood for a decoder's output. params (B, outputs(name, channels, mixtures), H, W)"""
     _check(name)
     return Bernoulli(params) if name == "bernoulli" else LogisticMixture(params, channels, mixtures)
 

@@ -1,8 +1,8 @@
-"""Random numbers that a person can ask for again.
+"""Reproducible random numbers.
 
-Every draw is a pure function of (seed, counter): splitmix64, a counter-based hash, evaluated for all of them at once
-in wrapping int64 arithmetic. So a seed means the same picture on the CPU and on a GPU, alone and in a batch of a
-thousand, today and after torch changes its generators.
+Every draw is a pure function of (seed, counter): splitmix64, a counter-based hash, computed for all counters at once in
+wrapping int64 arithmetic. So a seed means the same picture on the CPU and on a GPU, alone and in a batch of a thousand,
+and in any version of torch.
 """
 
 from collections.abc import Iterable, Sequence
@@ -13,7 +13,7 @@ from torch import Tensor
 
 from npdraw.errors import InputError
 
-SEEDS = 2**62  # how many there are
+SEEDS = 2**62  # number of seeds
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
@@ -31,12 +31,12 @@ def _mix(x: Tensor) -> Tensor:
 
 
 def is_seed(value: object) -> bool:
-    """Whether a value, from a file by anyone, is a seed."""
+    """Whether a value, for example from a user's file, is a seed."""
     return type(value) is int and 0 <= value < SEEDS
 
 
 def seed_list(n: int, seed: int | Sequence[int]) -> list[int]:
-    """The seeds of n samples: `seed, seed + 1, ...`, or the given sequence as it is, whatever n."""
+    """The seeds of n samples: `seed, seed + 1, ...`, or the given sequence, of any length."""
     if not isinstance(n, SupportsIndex) or n < 0:
         raise InputError(f"the number of samples must be a whole number of at least 0, not {n}")
     one_by_one = seed if isinstance(seed, Iterable) else [seed]
@@ -47,14 +47,14 @@ def seed_list(n: int, seed: int | Sequence[int]) -> list[int]:
 
 
 def wide(x: Tensor) -> Tensor:
-    """x in float64: where it lies, or on the CPU if that is a device without float64 (MPS)."""
+    """x in float64 on its device, or on the CPU if that device has no float64 (MPS)."""
     return (x.cpu() if x.device.type == "mps" else x).double()
 
 
 def uniform(seeds: Tensor, count: int, stream: int = 0) -> Tensor:
     """Uniform numbers in [0, 1), float64 with 53 random bits; `stream` separates independent uses of one seed.
 
-    seeds (B,) int64 -> (B, count); on the CPU for seeds on a device without float64 (MPS)
+    seeds (B,) int64 -> (B, count), on the device of the seeds, or on the CPU if that device has no float64 (MPS)
     """
     seeds = seeds.cpu() if seeds.device.type == "mps" else seeds
     counters = torch.arange(1, count + 1, device=seeds.device, dtype=torch.int64)  # (count,)
@@ -64,7 +64,7 @@ def uniform(seeds: Tensor, count: int, stream: int = 0) -> Tensor:
 
 
 def normal(seeds: Tensor, count: int, stream: int = 0) -> Tensor:
-    """Standard normal numbers, float32: seeds (B,) int64 -> (B, count); where `uniform` gives its own"""
+    """Standard normal numbers, float32: seeds (B,) int64 -> (B, count), on the same device as `uniform`"""
     return torch.special.ndtri(uniform(seeds, count, stream).clamp_min(2.0**-54)).float()  # 0 would be minus infinity
 
 
@@ -76,5 +76,5 @@ def choose(probs: Tensor, u: Tensor) -> Tensor:
     cdf = wide(probs).cumsum(-1).contiguous()  # (..., n)
     target = (wide(u) * cdf[..., -1])[..., None].contiguous()
     index = torch.searchsorted(cdf, target, right=True)[..., 0]
-    # u * total can round up to the total itself: the entry that reaches the total is the right answer then
+    # u * total can round up to the total itself: then the entry that reaches the total is the right answer
     return torch.minimum(index, torch.searchsorted(cdf, cdf[..., -1:].contiguous())[..., 0])

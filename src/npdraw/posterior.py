@@ -1,11 +1,12 @@
 """`Posterior`: q(drawing given image), a convolutional encoder; its steps are independent given the image.
 
-Text and appendix read two ways, and the feature map (28 -> 14 -> 7 -> 4) cannot be cut into T = 36 cells literally:
-- `heads: cell`: the map is resized bilinearly to the grid, and 1 x 1 convolutions read step t off cell t.
+The paper's text and appendix can be read in two ways, and the feature map (28 -> 14 -> 7 -> 4) cannot literally be cut
+into T = 36 cells:
+- `heads: cell`: the map is resized bilinearly to the grid, and 1 x 1 convolutions compute step t from cell t.
 - `heads: global`: heads over the flattened map give all T steps at once.
-Three layers of stride 2, the rest of stride 1; four layers for ink (appendix), five for colour (text).
-Heads stay in float32 under autocast. A shift common to all logits of a choice costs nothing, so nothing holds it back,
-and far from 0 bf16 has no digits left for their differences.
+Three layers have stride 2, the rest stride 1. There are four layers for ink (appendix) and five for colour (text).
+Heads stay in float32 under autocast. A common shift of all logits of a choice does not change the loss, so the logits
+can drift. Far from 0, bf16 has no digits left for their differences.
 """
 
 import torch
@@ -17,7 +18,7 @@ from npdraw.choices import Choices, unrounded
 
 
 class Posterior(nn.Module):
-    """Images (B,C,H,W), whole and not shrunk to the canvas, to the logits of every step."""
+    """Images (B,C,H,W) at full size, not shrunk to the canvas, to the logits of every step."""
 
     def __init__(
         self,
@@ -65,6 +66,6 @@ class Posterior(nn.Module):
         return Choices(what, where, whether[..., 0])
 
     def noise(self, batch: int) -> Tensor:
-        """Uniforms for one sample of each image, from torch's own generator: (B, T, M + L + 1)"""
+        """Uniforms for one sample per image, from torch's own generator: (B, T, M + L + 1)"""
         device = next(self.parameters()).device
         return torch.rand(batch, self.grid.cells, sum(self.outputs), device=device)

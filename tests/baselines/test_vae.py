@@ -287,5 +287,5 @@ def test_a_damaged_file_is_made_again(trainings: list[int], tmp_path: Path) -> N
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    with pytest.raises(InputError, match=r"cannot keep a VAE in .*; make room there, or choose another folder"):
+    with pytest.raises(InputError, match=r"cannot store a VAE in .*; check the free space .* or choose another folder"):
         load(tiny.strokes(40), tmp_path / "file")

@@ -412,8 +412,8 @@ def test_a_mirror_that_brings_nothing_new_is_left(site: Site, tmp_path: Path) ->
 def test_what_was_got_is_kept_for_the_next_time(site: Site, tmp_path: Path) -> None:
     message = refused(tmp_path, site.at("/a", cut(1000)), advice="Ask a librarian.")
     assert message == (
-        f"cannot download pixels.gz: {site.host} (the answer ended after 3,000 of 600,123 bytes); what was got so far "
-        "is kept, so the same command goes on. Ask a librarian."
+        f"cannot download pixels.gz: {site.host} (the answer ended after 3,000 of 600,123 bytes); the part "
+        "downloaded so far is kept, and the same command continues it. Ask a librarian."
     )
     assert part_of(tmp_path).read_bytes() == BODY[:3000]
     check(tmp_path, get(tmp_path, site.at("/a", full)))
@@ -482,7 +482,7 @@ def test_a_body_without_end_is_not_read_to_its_end(site: Site, tmp_path: Path) -
 
 def test_a_web_page_is_not_the_file(site: Site, tmp_path: Path) -> None:
     part = part_of(tmp_path, BODY[:HALF])
-    assert "(answered with a web page); what was got so far is kept" in refused(tmp_path, site.at("/a", page))
+    assert "(answered with a web page); the part downloaded so far is kept" in refused(tmp_path, site.at("/a", page))
     assert part.read_bytes() == BODY[:HALF]
 
 
@@ -635,10 +635,8 @@ def test_a_disk_that_fills_up(site: Site, tmp_path: Path) -> None:
     part.parent.mkdir(parents=True)
     part.symlink_to("/dev/full")
     message = refused(tmp_path, site.at("/a", full), site.at("/b", full))
-    assert message.startswith(
-        f"cannot read or write {tmp_path / NAME} (No space left on device); see that there is room"
-    )
-    assert "--data-dir; what was got so far is kept" in message
+    assert message.startswith(f"cannot read or write {tmp_path / NAME} (No space left on device); check the free space")
+    assert "--data-dir; the part downloaded so far is kept" in message
     assert part.is_symlink() and len(site.requests) == 1  # another mirror would not help
 
 

@@ -339,7 +339,7 @@ def test_a_file_that_is_no_zip(tmp_path: Path) -> None:
     path = tmp_path / "broken.zip"
     for content in (b"", b"no zip at all", whole[: len(whole) // 2], whole[:-30], whole[:-1]):
         path.write_bytes(content)
-        assert sentence(path).startswith(f"{path} is no zip file, or a damaged one (")
+        assert sentence(path).startswith(f"{path} is not a zip file, or is damaged (")
 
 
 def test_every_damaged_byte_of_a_zip_is_noticed_or_harmless(tmp_path: Path) -> None:

@@ -210,10 +210,10 @@ def test_datasets_and_their_faults(tmp_path: Path) -> None:
     for name in ("large", "small"):
         assert f"{name}.parquet of o/{name} is not the published file (its hash differs)" in said[name]
     assert "o/words has no parquet files" in said["words"] and "refs/convert/parquet" in said["words"]
-    assert "o/tests has files of validation and test only" in said["tests"]
+    assert "o/tests has only validation and test files" in said["tests"]
     assert "the hub has no dataset o/private" in said["private"] and "log in" in said["private"]
     assert "the hub has no dataset o/missing" in said["missing"]
-    assert "ask on its page" in said["gated"] and "log in" in said["gated"]
+    assert "ask its owner for access on its page" in said["gated"] and "log in" in said["gated"]
     assert "cannot download o/refused" in said["refused"] and "403 Forbidden" in said["refused"]
     assert f"o/good has no commit {'1' * 40}" in said["revision"]
     assert len(large_again[1]["train"]) == 30 and len(small_again[1]["train"]) == 2  # what was wrong is not kept
@@ -248,7 +248,7 @@ def sentence(source: str, folder: Path) -> str:
 )
 def test_only_a_commit_is_a_pin(revision: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(huggingface_hub, "snapshot_download", lambda *_, **__: pytest.fail("downloaded"))
-    assert sentence(f"hf:o/name{revision}", tmp_path).startswith("pin o/name to a commit, all 40 digits of it")
+    assert sentence(f"hf:o/name{revision}", tmp_path).startswith("pin o/name to a commit, with all 40 digits")
 
 
 @pytest.mark.parametrize("source", ["hf:", "hf:name", "hf:a/b/c", "hf:/b", "hf:a/", "hf:a b/c", "hf:ä/b", "hf:a/b\n"])

@@ -139,11 +139,11 @@ def test_white_pictures_in_colour_are_kept_and_noted(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "reading, words",
     [
-        (Reading(size="64"), "an .npz is read as it is; leave --size 64 away"),
-        (Reading(size="64x48"), "leave --size 64x48 away"),
-        (Reading(colour="grey"), "leave --colour grey away"),
-        (Reading(colour="colour"), "leave --colour colour away"),
-        (Reading(crop="4"), "leave --crop 4 away"),
+        (Reading(size="64"), "an .npz is read as it is; omit --size 64"),
+        (Reading(size="64x48"), "omit --size 64x48"),
+        (Reading(colour="grey"), "omit --colour grey"),
+        (Reading(colour="colour"), "omit --colour colour"),
+        (Reading(crop="4"), "omit --crop 4"),
     ],
 )
 def test_pictures_are_not_changed(reading: Reading, words: str, tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_file_that_is_no_zip_is_refused(tmp_path: Path) -> None:
     for content in (b"", b"no zip at all", whole[: len(whole) // 2], whole[:-30], array.read_bytes()):
         path = tmp_path / "broken.npz"
         path.write_bytes(content)
-        refused(path, r"broken\.npz is no \.npz file, or a truncated one")
+        refused(path, r"broken\.npz is not an \.npz file, or is truncated")
 
 
 def test_every_damaged_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
@@ -223,4 +223,4 @@ def test_text_in_the_archive_is_no_array(tmp_path: Path) -> None:
     path = tmp_path / "text.npz"
     with zipfile.ZipFile(path, "w") as archive:
         archive.writestr("train_images", "hello")
-    refused(path, r"train_images in .* is no numpy array")
+    refused(path, r"train_images in .* is not a numpy array")

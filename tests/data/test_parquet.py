@@ -220,7 +220,7 @@ def test_a_truncated_file(kept: float, tmp_path: Path) -> None:
     path = write(tmp_path / "set.parquet", {"image": struct(pictures(20))})
     whole = path.read_bytes()
     path.write_bytes(whole[: int(kept * len(whole)) if kept < 1 else int(kept)])
-    assert sentence(path).startswith(f"{path} is no parquet file, or a damaged one (")
+    assert sentence(path).startswith(f"{path} is not a parquet file, or is damaged (")
 
 
 @pytest.mark.parametrize("groups", [2, 20])
@@ -234,7 +234,7 @@ def test_a_damaged_row_group_is_refused_not_skipped(groups: int, tmp_path: Path)
     content[first : first + 12] = b"\xff" * 12
     path.write_bytes(content)
     os.utime(path, ns=(0, 0))
-    assert sentence(path).startswith(f"{path} is no parquet file, or a damaged one (")
+    assert sentence(path).startswith(f"{path} is not a parquet file, or is damaged (")
 
 
 def test_no_damaged_byte_of_the_footer_gives_another_error(tmp_path: Path) -> None:
@@ -252,7 +252,7 @@ def test_no_damaged_byte_of_the_footer_gives_another_error(tmp_path: Path) -> No
         except InputError as error:
             said.append(str(error))
     assert len(said) > 20 and not any("\n" in text for text in said)
-    assert any("its row groups have more or fewer rows than it" in text for text in said)
+    assert any("its row groups do not add up to its number of rows" in text for text in said)
 
 
 def test_no_rows(tmp_path: Path) -> None:

@@ -275,7 +275,7 @@ def icon(level: int, seed: int = 0) -> Any:
 def test_dark_things_are_laid_on_white_and_said_so(tmp_path: Path) -> None:
     files = [icon(20, seed) for seed in range(4)]
     images = read(tmp_path, files, KEPT)
-    assert any("laid on white" in note for note in images.notes) and len(images.notes) == 1
+    assert any("placed on white" in note for note in images.notes) and len(images.notes) == 1
     for i, file in enumerate(files):
         assert np.abs(first(images, i) - laid(file[..., 0], file[..., 3], 255)).max() <= 1
     inverted = read(tmp_path, files)  # white paper now, so ink becomes light on empty

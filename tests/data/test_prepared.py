@@ -463,6 +463,6 @@ def test_a_full_disk(tmp_path: Path) -> None:
         writer.add("train", np.zeros((2, 1, 4, 4), dtype=np.uint8))
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    with pytest.raises(InputError, match=r"No space left on device\); make room there, or .* --data-dir"):
+    with pytest.raises(InputError, match=r"No space left on device\); check the free space and .* --data-dir"):
         prepared.prepared(tmp_path / "set", "set", "", build)
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []

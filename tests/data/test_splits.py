@@ -188,12 +188,12 @@ def test_train_and_validation_never_overlap(
         (labelled(character=[0, 1, 2]), Split("characters", 100), "100 % of characters leave no image to validate on"),
         (labelled(character=[4, 4, 4]), Split("characters", 5), "5 % of characters leave no image to validate on"),
         (labelled(alphabet=[0, 1, 2]), Split("alphabets", 100), "100 % of alphabets .* or --split.by all"),
-        (labelled(**{"class": list(range(10))}), Split("digits", 15), "10 classes: 15 % of them is no whole number"),
-        (labelled(**{"class": list(range(10))}), Split("digits", 0.5), "0.5 % of them is no whole number"),
+        (labelled(**{"class": list(range(10))}), Split("digits", 15), "10 classes: 15 % of them is not a whole number"),
+        (labelled(**{"class": list(range(10))}), Split("digits", 0.5), "0.5 % of them is not a whole number"),
         (labelled(**{"class": list(range(10))}), Split("digits", 10), "1 images? leaves? no image to train on"),
-        (blank(50), Split("digits", 30), "set says nothing of digits; use --split.by samples"),
-        (labelled(alphabet=[0, 1, 2]), Split("characters", 30), "set says nothing of characters"),
-        (labelled(character=[0, 1, 2]), Split("alphabets", 30), "set says nothing of alphabets"),
+        (blank(50), Split("digits", 30), "set has no labels for digits; use --split.by samples"),
+        (labelled(alphabet=[0, 1, 2]), Split("characters", 30), "set has no labels for characters"),
+        (labelled(character=[0, 1, 2]), Split("alphabets", 30), "set has no labels for alphabets"),
     ],
 )
 def test_refused(data: ImageSet | torch.Tensor, split: Split, words: str) -> None:
@@ -205,7 +205,7 @@ def test_refused(data: ImageSet | torch.Tensor, split: Split, words: str) -> Non
 
 def test_labels_of_test_images_are_no_labels_of_training_images() -> None:
     data = ImageSet("set", blank(4), blank(4), labels={"test": {"class": torch.arange(4)}})
-    with pytest.raises(InputError, match="says nothing of digits"):
+    with pytest.raises(InputError, match="has no labels for digits"):
         choose(data, Split("digits", 50), 1)
 
 

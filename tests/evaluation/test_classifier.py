@@ -399,5 +399,5 @@ def test_of_two_one_trains_and_the_other_waits(tmp_path: Path, monkeypatch: pyte
 
 def test_a_folder_that_cannot_be_written(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("no folder")
-    with pytest.raises(InputError, match=r"cannot keep a classifier in .*file.* --data-dir"):
+    with pytest.raises(InputError, match=r"cannot store a classifier in .*file.* --data-dir"):
         load_classifier(*corners(), False, tmp_path / "file", "cpu", QUIET)

@@ -198,7 +198,7 @@ def test_files_that_are_no_weights(net: Inception, tmp_path: Path) -> None:
             load_inception(path)
     for content in (b"", b"PK\3\4 and so on", path.read_bytes()[:1000], path.read_bytes()[:-1]):
         path.write_bytes(content)
-        with pytest.raises(InputError, match="is damaged or no safetensors file"):
+        with pytest.raises(InputError, match="is damaged or not a safetensors file"):
             load_inception(path)
     (tmp_path / "net.onnx").write_bytes(b"?")
     for name, sentence in (

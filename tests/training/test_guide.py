@@ -86,7 +86,7 @@ def test_a_model_is_given_a_guide_later(home: Path, tmp_path: Path) -> None:
 
 
 def test_a_guide_is_not_taken_away(home: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"decoder\.guide 0 does not go with the weights"):
+    with pytest.raises(InputError, match=r"decoder\.guide 0 does not fit the weights"):
         tiny.train(tmp_path / "run", {**PLAIN, "init": str(home / "guided")})
 
 

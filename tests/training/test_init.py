@@ -119,7 +119,7 @@ def test_the_start_is_kept_where_no_epoch_is_better_and_it_is_said(
 ) -> None:
     wild = replace(config(start), prior_stage=replace(config(start).prior_stage, rate=1.0))
     model = trainer.train(wild, FEW, tmp_path / "run")
-    assert "nats an image, of the weights it starts from; no epoch had less" in capsys.readouterr().out
+    assert "nats per image, of the starting weights; no epoch was better" in capsys.readouterr().out
     losses = tiny.losses(tmp_path / "run", "prior", "validation")
     assert len(losses) == 4 and min(losses) == losses[0] < losses[1]
     assert not tiny.differing(model.prior.state_dict(), store.load_model(start).prior.state_dict())
@@ -200,10 +200,10 @@ def test_a_run_goes_on_from_another_folder(
     [
         (
             {"bank": {"parts": 7}},
-            "bank.parts 7 does not go with the weights of .*, which are for 6; leave --bank.parts",
+            "bank.parts 7 does not fit the weights of .*, which are for 6; omit --bank.parts",
         ),
-        ({"prior": {"stem": "cells"}}, "prior.stem cells does not go with"),
-        ({"prior": {"stem_channels": 8}}, "leave --prior.stem-channels away, or --init"),
+        ({"prior": {"stem": "cells"}}, "prior.stem cells does not fit"),
+        ({"prior": {"stem_channels": 8}}, "omit --prior.stem-channels, or --init"),
         ({"decoder": {"likelihood": "mixture"}}, "decoder.likelihood mixture"),
         ({"data": {"canvas": 8}}, "data.canvas 8"),
     ],
@@ -279,8 +279,8 @@ WRONG = {
     "another colour": ("train {mine} --init {start} --colour colour", "12x12 colour, but"),
     "an npz of another size": ("train {npz} --init {start}", "8x8 grey, but"),
     "a set of another size": ("train digits --init {start}", "28x28 grey, but"),
-    "other parts": ("train {mine} --init {start} --bank.parts 3", "bank.parts 3 does not go with"),
-    "a deeper prior": ("train {mine} --init {start} --prior.depth 2", "leave --prior.depth away"),
+    "other parts": ("train {mine} --init {start} --bank.parts 3", "bank.parts 3 does not fit"),
+    "a deeper prior": ("train {mine} --init {start} --prior.depth 2", "omit --prior.depth"),
     "another height": ("train {mine} --init {start} --data.height 16", "data.height 16"),
     "start without a value": ("train {mine} --init", "--init needs a value"),
 }

@@ -37,5 +37,5 @@ def test_a_flow_is_given_maps_later(plain: Path, tmp_path: Path) -> None:
 
 def test_maps_are_not_taken_away(tmp_path: Path) -> None:
     tiny.train(tmp_path / "maps", {**PLAIN, "decoder": {**FLOW, "maps": True}})
-    with pytest.raises(InputError, match=r"decoder\.maps False does not go with the weights"):
+    with pytest.raises(InputError, match=r"decoder\.maps False does not fit the weights"):
         tiny.train(tmp_path / "run", {**PLAIN, "init": str(tmp_path / "maps")})

@@ -87,7 +87,7 @@ def test_stage_two_runs_through(two: tuple[Path, str]) -> None:
     folder, said = two
     assert [r["step"] for r in tiny.rows(folder, "model") if "total" in r] == list(range(1, 11))
     assert tiny.losses(folder, "model")[-1] < tiny.losses(folder, "model")[0]
-    assert "going on with the run" in said
+    assert "continuing the run" in said
     model = NPDraw.from_pretrained(folder)
     assert all(bool(torch.isfinite(x).all()) for x in model.state_dict().values())
     assert model.sample(2).images.shape == (2, 1, 12, 12)
@@ -95,7 +95,7 @@ def test_stage_two_runs_through(two: tuple[Path, str]) -> None:
 
 def test_one_process_writes(two: tuple[Path, str]) -> None:
     folder, said = two
-    assert said.count("going on with the run") == 1
+    assert said.count("continuing the run") == 1
     assert [len(list((folder / "events" / s).iterdir())) for s in ("prior", "model", "done")] == [1, 2, 1]
     lines = (folder / "metrics.jsonl").read_text().splitlines()
     assert len(lines) == len({line.split(', "total"')[0] for line in lines})
@@ -174,12 +174,14 @@ def test_tasks_that_are_not_as_many_on_each_node(slurm: pytest.MonkeyPatch, tmp_
     slurm.delenv("SLURM_NTASKS_PER_NODE")
     if each is not None:
         slurm.setenv("SLURM_NTASKS_PER_NODE", each)
-    with pytest.raises(InputError, match="srun starts 4 processes on 1 node; say with --ntasks-per-node how many"):
+    with pytest.raises(
+        InputError, match="srun starts 4 processes on 1 node; give --ntasks-per-node, the number on each"
+    ):
         tiny.train(tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_more_processes_than_gpus(slurm: pytest.MonkeyPatch) -> None:
     slurm.setattr(torch.cuda, "device_count", lambda: 1)  # as with --gpus-per-task 1
-    with pytest.raises(InputError, match="4 processes on a machine need as many GPUs, and this one sees 1"):
+    with pytest.raises(InputError, match="4 processes on a machine need as many GPUs, but this one sees 1"):
         fabric.make_fabric(tiny.config(), "cuda")

@@ -63,7 +63,7 @@ def test_killed_in_both_stages_ends_in_the_same_bits(whole: Path, tmp_path: Path
         with open(folder / "metrics.jsonl", "a") as file:
             file.write('{"stage": "prior", "st')  # a line that was cut off
     out, _ = tiny.finish(tiny.spawn(tiny.command(folder, CHANGES)))
-    assert "going on with the run" in out
+    assert "continuing the run" in out
     assert not tiny.differing(tiny.weights(folder), tiny.weights(whole))
     assert tiny.rows(folder) == tiny.rows(whole)
     assert not tiny.differing(tiny.checkpoint(folder)[0], tiny.checkpoint(whole)[0])

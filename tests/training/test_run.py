@@ -121,7 +121,7 @@ def test_config_of_a_run_survives_its_file(tmp_path: Path) -> None:
 
 def test_foreign_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.txt").write_text("do not lose this")
-    with pytest.raises(InputError, match="not empty and holds no run; choose another --out"):
+    with pytest.raises(InputError, match="not empty and does not hold a run; choose another --out"):
         tiny.train(tmp_path)
     assert list(files(tmp_path)) == [Path("thesis.txt")]
 
@@ -142,8 +142,8 @@ def test_empty_folder_is_welcome(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "images", "sentence"),
     [
-        ({}, tiny.strokes(20, side=16), "16x16 grey, the config is for 12x12 grey"),
-        ({}, tiny.strokes(20, channels=3), "12x12 colour, the config is for 12x12 grey"),
+        ({}, tiny.strokes(20, side=16), "16x16 grey, but the config is for 12x12 grey"),
+        ({}, tiny.strokes(20, channels=3), "12x12 colour, but the config is for 12x12 grey"),
         ({"bank": {"parts": 201}}, tiny.strokes(20), "201 parts asked for.*ask for fewer parts"),
         ({"bank": {"parts": 150}}, tiny.strokes(20) // 255 * 255, "150 parts asked for.*ask for fewer parts"),
         ({"data": {"validation": 0}}, tiny.strokes(20), "validation"),

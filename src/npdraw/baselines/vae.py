@@ -1,11 +1,11 @@
-"""`VAE`: a plain convolutional variational autoencoder, whose latent has no places: what NP-DRAW is measured beside.
+"""`VAE`: a plain convolutional variational autoencoder as a baseline for NP-DRAW. Its latent has no places.
 
-- Convolutions of stride 2 until no side is above 4, one linear layer to mean and log-variance of a Gaussian latent, the
-  same back. No BatchNorm, so weights and their average are all there is. About 250,000 parameters.
-- Trained as NP-DRAW is, by `training.loop.fit`, on the same images with the same likelihood, by the ELBO alone. Where
-  images are ink, pixels are drawn anew in every step. The run writes nothing: it is over in minutes.
-- It samples as NP-DRAW does: a seed means one picture, in any batch. What is shown is `picture` of the likelihood.
-- It is kept once it is made, as classifiers are, and `digest` tells one from another.
+- Convolutions of stride 2 until no side is above 4, one linear layer to mean and log-variance of a Gaussian latent, and
+  the same back. It has no BatchNorm, so its state is only weights and their average. About 250,000 parameters.
+- It is trained like NP-DRAW, by `training.loop.fit`, on the same images with the same likelihood, by the ELBO alone. If
+  images are ink, pixels are drawn again in every step. The run writes nothing: it takes only minutes.
+- It samples like NP-DRAW: a seed means one picture, in any batch. The picture is `picture` of the likelihood.
+- It is stored once it is trained, like the classifiers, and `digest` identifies it.
 """
 
 import math
@@ -31,17 +31,17 @@ from npdraw.noise import seed_list
 from npdraw.prior import fixed_batch
 from npdraw.progress import Progress
 
-VERSION = 1  # of network and recipe; what another version made is made again
+VERSION = 1  # of network and training; a VAE of another version is trained again
 LATENT, WIDTH, SMALLEST = 32, 64, 4  # numbers of the latent, channels, side of the smallest map
 EPOCHS, RATE, AVERAGE = 20, 3e-3, 0.99
-BATCH, FEWEST, NUMBERS = 64, 8, 50_000  # images a step, and numbers in them: large images come in small batches ...
-LEAST, MOST = 300, 2000  # ... and steps are bounded, so that no set takes more than minutes on a CPU
+BATCH, FEWEST, NUMBERS = 64, 8, 50_000  # images per step: most, fewest; most numbers in them
+LEAST, MOST = 300, 2000  # steps: bounded, so that no set takes more than minutes on a CPU
 CHUNK = 256  # images at a time
-PRIOR_STREAM, POSTERIOR_STREAM = 21, 22  # of draws of the latent
+PRIOR_STREAM, POSTERIOR_STREAM = 21, 22  # noise streams of draws of the latent
 
 
 class Loss(NamedTuple):
-    """Minus ELBO in nats an image, and its parts, means over the batch."""
+    """Minus ELBO in nats per image, and its parts, averaged over the batch."""
 
     total: Tensor
     reconstruction: Tensor
@@ -49,7 +49,7 @@ class Loss(NamedTuple):
 
 
 class Elbo(NamedTuple):
-    """Evidence lower bound in nats an image, and its parts, each (B,)."""
+    """Evidence lower bound in nats per image, and its parts, each (B,)."""
 
     elbo: Tensor
     reconstruction: Tensor
@@ -76,7 +76,7 @@ class VAE(nn.Module):
             *(nn.Linear(LATENT, inner.numel()), nn.Unflatten(1, inner)),
             *(layer for conv in up for layer in (nn.ReLU(), conv)),
         )
-        for layer in self.modules():  # torch's own start is so small that digits were not told apart in 600 steps
+        for layer in self.modules():  # torch's default is so small that 600 steps did not separate the digits
             if isinstance(layer, nn.Conv2d | nn.ConvTranspose2d | nn.Linear):
                 nn.init.kaiming_normal_(layer.weight)
         self.to(memory_format=torch.channels_last)  # type: ignore[call-overload]  # faster on the CPU
@@ -87,7 +87,7 @@ class VAE(nn.Module):
 
     @property
     def digest(self) -> str:
-        """A name for these weights."""
+        """A hash that identifies these weights."""
         return weights_digest(self)
 
     def _posterior(self, images: Tensor) -> tuple[Tensor, Tensor]:
@@ -101,7 +101,7 @@ class VAE(nn.Module):
         return likelihoods.make(self.name, params, self.shape[0], self.mixtures)
 
     def _bound(self, images: Tensor, noise: Tensor) -> Elbo:
-        """By one draw of the latent, from noise (B,LATENT); the KL of two Gaussians is exact."""
+        """The bound by one draw of the latent, from noise (B,LATENT). The KL of two Gaussians is exact."""
         mean, log_variance = self._posterior(images)
         kl = 0.5 * (mean**2 + log_variance.exp() - 1 - log_variance).sum(1)
         reconstruction = self._likelihood(mean + (0.5 * log_variance).exp() * noise).log_prob(images)
@@ -124,7 +124,7 @@ class VAE(nn.Module):
 
     @torch.no_grad()
     def decode(self, latent: Tensor) -> Tensor:
-        """What is shown for each latent (N,LATENT): (N,C,H,W). Batches are padded: a latent always looks the same."""
+        """The picture of each latent (N,LATENT): (N,C,H,W). Batches are padded, so a latent always looks the same."""
         pictures, size = [latent.new_zeros(0, *self.shape)], min(CHUNK, fixed_batch(self.device))
         for z in latent.split(size) if len(latent) else ():
             padded = torch.cat([z, z[-1:].expand(size - len(z), -1)])
@@ -132,12 +132,12 @@ class VAE(nn.Module):
         return torch.cat(pictures)
 
     def sample(self, n: int = 1, seed: int | Sequence[int] = 0) -> Tensor:
-        """New images (n,C,H,W); number i is the one of seed + i (or seed[i]) in any batch."""
+        """New images (n,C,H,W). Image i belongs to seed + i (or seed[i]), in any batch."""
         return self.decode(normal(seed, n, PRIOR_STREAM, self.device))
 
     @torch.no_grad()
     def elbo(self, images: Tensor, seed: int = 0) -> Elbo:
-        """The bound by one sample an image (N,C,H,W), already binarised where the likelihood is of ink."""
+        """The bound by one sample per image (N,C,H,W), already binarised if the likelihood is Bernoulli."""
         found = [Elbo(*torch.zeros(3, 0, device=self.device))]
         for i in range(0, len(images), CHUNK):
             x = self._images(images[i : i + CHUNK])
@@ -162,7 +162,7 @@ def train_vae(
     images: Subset, likelihood: likelihoods.Name, mixtures: int, ink: bool, device: str | torch.device,
     progress: Progress, seed: int = 0,
 ) -> VAE:  # fmt: skip
-    """A VAE of images; `ink`: every pixel is drawn as 0 or 1."""
+    """A VAE trained on images; with `ink`, every pixel is drawn as 0 or 1."""
     from npdraw.training.fabric import make_fabric
     from npdraw.training.loop import Stage, fit  # Lightning takes seconds to import, and is needed once
     from npdraw.training.run import Run
@@ -185,7 +185,7 @@ def train_vae(
             "vae", model, epochs, batch, RATE, decay=True, warmup=0, ema=AVERAGE, batch_of=batch_of,
             after_epoch=lambda epoch, step: {}, extra={}, setting="batch",
         )  # fmt: skip
-        run = Run(Path(os.devnull), config, writes=False)  # nothing to go on from, and nothing is kept
+        run = Run(Path(os.devnull), config, writes=False)  # no checkpoint to continue from, and none is written
         try:
             fit(make_fabric(config, device.type), run, stage, len(seen), progress)
         except TrainingError:
@@ -200,7 +200,7 @@ def load_vae(
     images: Subset, likelihood: likelihoods.Name, mixtures: int, ink: bool, folder: Path, device: str | torch.device,
     progress: Progress,
 ) -> VAE:  # fmt: skip
-    """The VAE of these images, trained once: kept in `folder`, found by what it was trained on."""
+    """The VAE of these images. It is trained once, stored in `folder` and found by a hash of its training data."""
     words = digest(VERSION, Pictures(images, images.index, ink).digest, likelihood, mixtures)
     network = keep(
         folder,

@@ -1,8 +1,8 @@
-"""Where images come from; nothing else knows about image files, archives or downloads.
+"""Loading of images. No other package knows about image files, archives or downloads.
 
-`load` takes the name of a public set or a person's own images and gives an `ImageSet`; `choose` says which of its
-images a run learns from. Files lie in the data folder: the platform's cache folder, $NPDRAW_DATA_DIR, or the one that
-is given. It is laid out as torchvision lays out its own, so what is there already is used.
+`load` takes the name of a public set or the path of a user's own images and returns an `ImageSet`. `choose` says which
+of its images a run learns from. Files are in the data folder: the platform's cache folder, $NPDRAW_DATA_DIR, or a
+given one. It has torchvision's layout, so files that torchvision downloaded are used.
 """
 
 import os
@@ -53,9 +53,9 @@ def load(
     data_dir: str | Path | None = None,
     progress: Progress | None = None,
 ) -> ImageSet:
-    """The image set called "digits", "mnist", "omniglot", "cifar10" or "celeba", or images of a person's own.
+    """The image set called "digits", "mnist", "omniglot", "cifar10" or "celeba", or a user's own images.
 
-    A string that is the name of a set is always that set; a folder of that name is `./digits`, or a `Path`.
+    A string that is the name of a set always means that set. For a folder of that name give `./digits`, or a `Path`.
     """
     reading, progress = reading or Reading(), progress or Progress(quiet=True)
     if not str(source):
@@ -63,7 +63,7 @@ def load(
     path = Path(source).expanduser()
     if source == "digits" or source in PUBLIC or path.suffix.lower() == ".mat":
         for option, value in reading.asked.items():
-            raise InputError(f"{source} is read as it is; leave --{option} {value} away")
+            raise InputError(f"{source} is read as it is; omit --{option} {value}")
     if source == "digits":
         return load_digits()
     if isinstance(source, str) and source in PUBLIC:
@@ -86,12 +86,12 @@ def load(
 
 
 def is_images(source: str) -> bool:
-    """Whether a word names a person's own images."""
+    """Whether a word names a user's own images."""
     return is_pictures(source) or Path(source).suffix.lower() in (".npz", ".mat")
 
 
 def is_pictures(source: str) -> bool:
-    """Whether a word names own images that are single pictures, so that they can be resized."""
+    """Whether a word names a user's own images that are separate picture files, which can be resized."""
     path = Path(source).expanduser()
     if source == "digits" or source in PUBLIC:
         return False
@@ -99,27 +99,27 @@ def is_pictures(source: str) -> bool:
 
 
 def is_prepared(source: str, reading: Reading, data_dir: str | Path | None = None) -> bool:
-    """Whether images can be had without a download: own files, and what was downloaded and prepared before."""
+    """Whether images need no download: the user's own files, and sets that were downloaded and prepared before."""
     if source.startswith("hf:"):
         return (hub_place(source, reading, own_folder(data_dir)) / "set.json").is_file()
     return source not in PUBLIC or (own_folder(data_dir) / source / "set.json").is_file()
 
 
 def data_folder(given: str | Path | None = None) -> Path:
-    """Where files are looked for and downloaded to."""
+    """The folder where files are searched and to which they are downloaded."""
     chosen = given or os.environ.get("NPDRAW_DATA_DIR")
     return Path(chosen).expanduser() if chosen else _cache_folder()
 
 
 def own_folder(given: str | Path | None = None) -> Path:
-    """Where prepared images and fetched models go: into the data folder, or into the platform's where that one may not
-    be written."""
+    """The folder for prepared images and fetched models: in the data folder, or in the platform's cache if that one is
+    read-only."""
     folder = data_folder(given)
     writable = os.access(folder, os.W_OK) or not folder.exists()
     return (folder if writable else _cache_folder()) / "npdraw"
 
 
 def _cache_folder() -> Path:
-    import platformdirs  # here: needed by those alone who use the platform's own folder
+    import platformdirs  # here: only needed for the platform's own folder
 
     return platformdirs.user_cache_path("npdraw")

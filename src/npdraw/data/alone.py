@@ -1,4 +1,4 @@
-"""`alone`: work on files that of several processes one alone does."""
+"""`alone`: a lock file, so that only one of several processes does some work on files."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,7 +11,7 @@ from npdraw.progress import Progress
 
 @contextmanager
 def alone(lock: Path, what: str, progress: Progress) -> Iterator[None]:
-    """Hold a lock file, so that of several processes one alone does this; who has to wait for another is told so."""
+    """Hold a lock file, so that only one process does this at a time. A process that has to wait says so."""
     held = FileLock(lock)
     try:
         held.acquire(timeout=0)

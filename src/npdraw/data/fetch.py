@@ -1,8 +1,8 @@
-"""Public files, downloaded once: from mirrors, resumed where a download broke, never believed without their hash.
+"""Download of public files: once, from mirrors, with resuming, and always checked by hash.
 
-A file grows as `NAME.part` and takes its name when its hash is right, so a file that has its name is whole. What an
-interrupted download leaves is continued by the next one, from whichever mirror; if the pieces do not fit together, the
-hash tells. Of two processes that need a file at once, one downloads it and the other waits.
+A file is downloaded to `NAME.part` and renamed when its hash is right, so a file with its final name is complete. The
+next download continues an interrupted one, from any mirror. If the pieces do not fit together, the hash shows it. If
+two processes need a file at once, one downloads it and the other waits.
 """
 
 import hashlib
@@ -24,29 +24,29 @@ from npdraw.errors import InputError
 from npdraw.progress import Progress
 
 TIMEOUT = 30.0  # seconds without a byte, after which a mirror counts as dead
-RETRIES = 3  # requests to one mirror, as long as they bring new bytes
+RETRIES = 3  # requests per mirror, as long as each brings new bytes
 PAUSE = 1.0  # seconds between them
-CHUNK = 1 << 18  # bytes that are read in one go, at most
+CHUNK = 1 << 18  # most bytes to read at once
 
 
 @dataclass(frozen=True)
 class Remote:
-    """A public file: where it lies below the data folder, its mirrors, its published hash and its size."""
+    """A public file: its path below the data folder, its mirrors, its published hash and its size."""
 
     path: str  # with forward slashes: "MNIST/raw/train-images-idx3-ubyte.gz"
     urls: tuple[str, ...]  # mirrors, tried in order
     hash: str  # "sha256:...", "md5:..." or "sha1:...", in lower case
-    size: int  # bytes; 0 where it is not known
+    size: int  # bytes; 0 if it is not known
 
 
 class _Failed(Exception):
-    """Why a mirror did not give the file."""
+    """The reason why a mirror did not give the file."""
 
 
 def fetch(remote: Remote, folder: Path, progress: Progress, advice: str = "") -> Path:
-    """The file below `folder`, downloaded where it is not there; either way its content is checked.
+    """The file below `folder`, downloaded if it is missing. Its content is always checked.
 
-    `advice` says what to do where no mirror has it. A file that is there and is another one is refused, not replaced.
+    `advice` says what to do if no mirror has it. An existing file with other content is refused, not replaced.
     """
     path = folder / remote.path
     part = path.with_name(f"{path.name}.part")
@@ -58,10 +58,10 @@ def fetch(remote: Remote, folder: Path, progress: Progress, advice: str = "") ->
         with alone(path.with_name(f".{path.name}.lock"), f"downloading {path.name}", progress):
             if path.exists():  # another process was faster
                 return _checked(path, remote)
-            if part.exists() and _fits(part, remote):  # killed just before the renaming
+            if part.exists() and _fits(part, remote):  # a process was killed just before it renamed the file
                 os.replace(part, path)
                 return path
-            if remote.size and _size(part) >= remote.size:  # nothing to go on with
+            if remote.size and _size(part) >= remote.size:  # it cannot be continued
                 part.unlink()
             for url in remote.urls:
                 reason = _download(url, remote, part, progress)
@@ -69,9 +69,9 @@ def fetch(remote: Remote, folder: Path, progress: Progress, advice: str = "") ->
                     os.replace(part, path)
                     return path
                 failures.append(f"{urlsplit(url).netloc} ({reason})")
-    except OSError as error:  # of the disk: those of the network are reasons
+    except OSError as error:  # from the disk; errors from the network become a `_Failed`
         raise InputError(
-            f"cannot read or write {path} ({error.strerror or error}); see that there is room and permission, or "
+            f"cannot read or write {path} ({error.strerror or error}); check the free space and the permissions, or "
             f"choose another folder with NPDRAW_DATA_DIR or --data-dir{_kept(part)}"
         ) from error
     advice = (
@@ -81,7 +81,7 @@ def fetch(remote: Remote, folder: Path, progress: Progress, advice: str = "") ->
 
 
 def matches(path: Path, hash: str) -> bool:
-    """Whether a file has the hash, "KIND:HEX"; read in pieces, since files may be larger than memory."""
+    """Whether a file has the hash, "KIND:HEX". It is read in pieces, because a file may be larger than memory."""
     kind, _, published = hash.partition(":")
     with open(path, "rb") as file:
         return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest() == published
@@ -93,7 +93,7 @@ def _fits(path: Path, remote: Remote) -> bool:
 
 def _checked(path: Path, remote: Remote) -> Path:
     if not _fits(path, remote):
-        raise InputError(f"{path} is not the published file (its size or hash differs); remove it to download it anew")
+        raise InputError(f"{path} is not the published file (its size or hash differs); remove it to download it again")
     return path
 
 
@@ -102,11 +102,11 @@ def _size(path: Path) -> int:
 
 
 def _kept(part: Path) -> str:
-    return "; what was got so far is kept, so the same command goes on" if os.path.exists(part) else ""
+    return "; the part downloaded so far is kept, and the same command continues it" if os.path.exists(part) else ""
 
 
 def _download(url: str, remote: Remote, part: Path, progress: Progress) -> str:
-    """Fill `part` from one mirror: why that failed, or nothing once the content is right."""
+    """Fill `part` from one mirror. Returns the reason of a failure, or "" once the content is right."""
     reason = ""
     for attempt in range(RETRIES):
         time.sleep(PAUSE if attempt else 0)
@@ -122,15 +122,15 @@ def _download(url: str, remote: Remote, part: Path, progress: Progress) -> str:
             return ""
         part.unlink()
         reason = "its content is not the published one"
-        if not resumed:  # else what was there before may have been the wrong piece
+        if not resumed:  # otherwise the earlier piece may have been the wrong one
             break
     return reason
 
 
 def _get(url: str, remote: Remote, part: Path, progress: Progress) -> bool:
-    """One answer of a mirror, read to its end: whether it continued what was there."""
+    """Read one answer of a mirror to its end. Returns whether it continued an earlier piece."""
     with _ask(url, _size(part)) as response:
-        if response.headers.get_content_type() == "text/html":  # how drives refuse
+        if response.headers.get_content_type() == "text/html":  # this is how Google Drive refuses
             raise _Failed("answered with a web page")
         got, whole = _span(response)
         if remote.size and whole not in (0, remote.size):
@@ -143,8 +143,8 @@ def _get(url: str, remote: Remote, part: Path, progress: Progress) -> bool:
                 "make room there, or choose another folder with NPDRAW_DATA_DIR or --data-dir"
             )
         resumed = got > 0
-        end = sys.maxsize if response.length is None else got + response.length  # old Pythons would read on
-        end = min(end, remote.size + 1 if remote.size else end)  # one byte too many is proof enough
+        end = sys.maxsize if response.length is None else got + response.length  # old Pythons would read further
+        end = min(end, remote.size + 1 if remote.size else end)  # one extra byte already shows that the file is wrong
         progress.start(f"downloading {part.stem} (kB)", _kb(whole), _kb(got))
         with open(part, "ab" if resumed else "wb") as file:
             while got < end and (block := _read(response, min(CHUNK, end - got))):
@@ -164,14 +164,14 @@ def _kb(count: int) -> int:
 
 
 def _ask(url: str, start: int) -> HTTPResponse:
-    """The answer of a mirror from byte `start` on; from the first on where the mirror cannot do that."""
+    """The answer of a mirror from byte `start`, or from the first byte if the mirror does not support that."""
     headers = {"User-Agent": f"npdraw/{__version__}"} | ({"Range": f"bytes={start}-"} if start else {})
     try:
         response: HTTPResponse = _opener().open(request.Request(url, headers=headers), timeout=TIMEOUT)
     except (OSError, HTTPException, ValueError) as error:
         if isinstance(error, HTTPError):
             error.close()
-            if start and error.code == 416:  # it has no such bytes
+            if start and error.code == 416:  # the mirror does not have these bytes
                 return _ask(url, 0)
         raise _Failed(_reason(error)) from error
     if _span(response)[0] in (0, start):
@@ -183,7 +183,7 @@ def _ask(url: str, start: int) -> HTTPResponse:
 
 
 def _opener() -> request.OpenerDirector:
-    """The usual opener, proxies of the environment included, less file:, ftp: and data:, so no redirect leads there."""
+    """The usual opener with the environment's proxies. It lacks file:, ftp: and data:, so no redirect leads there."""
     opener = request.OpenerDirector()
     for handler in (
         request.ProxyHandler,
@@ -199,7 +199,7 @@ def _opener() -> request.OpenerDirector:
 
 
 def _span(response: HTTPResponse) -> tuple[int, int]:
-    """Where an answer begins (-1 where it does not say), and how large the whole file is (0 where it does not say)."""
+    """The byte where an answer begins (-1: it does not say), and the size of the whole file (0: it does not say)."""
     if response.status != 206:
         return 0, response.length or 0
     found = re.match(r"bytes (\d+)-\d+/(\d*)", response.headers.get("Content-Range", ""))
@@ -207,7 +207,7 @@ def _span(response: HTTPResponse) -> tuple[int, int]:
 
 
 def _read(response: HTTPResponse, count: int) -> bytes:
-    """What has arrived, at most `count` bytes; a `read` that waited for all of them would lose some when it fails."""
+    """The bytes that have arrived, at most `count`. A `read` that waits for all of them loses some when it fails."""
     try:
         return response.read1(count)
     except (OSError, HTTPException) as error:

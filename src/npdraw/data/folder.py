@@ -1,8 +1,8 @@
 """Pictures in a folder or in a zip of one, searched recursively: PNG, JPEG, WebP, BMP and GIF (its first frame).
 
-- Pictures come in the order of their paths. Hidden files and folders, and files with other endings, are skipped.
-- A folder `train` beside `test` or `validation` makes them the parts, and nothing else in there counts.
-- Where all pictures lie in subfolders, these are their classes.
+- Pictures are in the order of their paths. Hidden files and folders, and files with other extensions, are skipped.
+- A folder `train` beside `test` or `validation` makes them the parts of the set; everything else is ignored.
+- If all pictures are in subfolders, these are their classes.
 - The images are prepared once, and again when a file's name, size or time changes.
 """
 
@@ -20,11 +20,11 @@ from npdraw.errors import InputError
 from npdraw.progress import Progress
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"})
-LARGEST = 2**29  # bytes of one unpacked file of a zip; more is no picture
+LARGEST = 2**29  # bytes of one unpacked file of a zip; a larger one is not a picture
 
 
 class _File(NamedTuple):
-    path: tuple[str, ...]  # below the folder
+    path: tuple[str, ...]  # relative to the folder
     stamp: str  # changes when the file does
     read: Callable[[], bytes]
 
@@ -35,12 +35,12 @@ def load_folder(folder: Path, reading: Reading, into: Path, progress: Progress) 
 
 
 def load_zip(path: Path, reading: Reading, into: Path, progress: Progress) -> ImageSet:
-    """The image set in a zip of a folder; nothing is unpacked to the disk."""
+    """The image set in a zipped folder; nothing is unpacked to the disk."""
     try:
         with zipfile.ZipFile(path) as archive:
             return _load(path, _list_zip(path, archive), reading, into, progress)
     except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
-        raise InputError(f"{path} is no zip file, or a damaged one ({error}); pack it again") from error
+        raise InputError(f"{path} is not a zip file, or is damaged ({error}); pack it again") from error
 
 
 def _load(root: Path, files: list[_File], reading: Reading, into: Path, progress: Progress) -> ImageSet:
@@ -63,7 +63,7 @@ def _item(root: Path, file: _File, skip: int) -> Item:
 
 
 def _parts(files: list[_File]) -> dict[str, tuple[list[_File], int]]:
-    """The files of each part, and how many folders down the part begins."""
+    """The files of each part, and how many folders deep the part begins."""
     by_top: dict[str, list[_File]] = {}
     for file in files:
         if len(file.path) > 1:
@@ -78,7 +78,7 @@ def _wanted(path: tuple[str, ...]) -> bool:
 
 
 def _list_folder(folder: Path) -> list[_File]:
-    """All pictures below a folder, in the order of their paths; links to folders are followed, each folder once."""
+    """All pictures below a folder, in the order of their paths. Links to folders are followed, each folder once."""
     files: list[_File] = []
     seen: set[str] = set()
 
@@ -105,7 +105,7 @@ def _list_folder(folder: Path) -> list[_File]:
 
 
 def _list_zip(path: Path, archive: zipfile.ZipFile) -> list[_File]:
-    """All pictures of a zip; a single folder around everything is not counted as one."""
+    """All pictures of a zip. A single folder around everything is ignored."""
     status = path.stat()
     files = []
     for info in archive.infolist():

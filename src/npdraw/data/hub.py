@@ -1,9 +1,9 @@
-"""Pictures of a dataset on the Hugging Face hub, `hf:OWNER/NAME@COMMIT`: its .parquet files as of one commit.
+"""Pictures of a dataset on the Hugging Face hub, `hf:OWNER/NAME@COMMIT`: its .parquet files at one commit.
 
-- A commit names its content for good, so what was downloaded or prepared once is used again without a network.
-- Files are believed when they have the hash that the hub lists them by: SHA-256, or git's SHA-1 for small ones.
-- A word in the name of a file, or else of the nearest folder, says its part: `data/test-00000.parquet`. Files without
-  one are for training.
+- The content of a commit never changes, so files that were downloaded or prepared once are used again offline.
+- Files are checked against the hash that the hub lists: SHA-256, or git's SHA-1 for small ones.
+- A word in the name of a file, or of the nearest folder, says its part: `data/test-00000.parquet`. Files without such
+  a word are for training.
 """
 
 import hashlib
@@ -35,7 +35,7 @@ WORDS = {
 
 
 def load_hub(source: str, reading: Reading, files: Path, into: Path, progress: Progress) -> ImageSet:
-    """The image set of `hf:OWNER/NAME@COMMIT`, downloaded below `files` where it is not there."""
+    """The image set of `hf:OWNER/NAME@COMMIT`, downloaded below `files` if it is missing."""
     repo, commit = _pinned(source)
 
     def build(writer: Writer) -> None:
@@ -49,7 +49,7 @@ def load_hub(source: str, reading: Reading, files: Path, into: Path, progress: P
 
 
 def hub_place(source: str, reading: Reading, into: Path) -> Path:
-    """Where the prepared pictures of a dataset lie, or will."""
+    """The folder for the prepared pictures of a dataset."""
     return place(into, _pinned(source)[0].partition("/")[2], source, reading)
 
 
@@ -61,8 +61,8 @@ def _pinned(source: str) -> tuple[str, str]:
     repo, commit = found[1], found[2] or ""
     if not re.fullmatch("[0-9a-f]{40}", commit):
         raise InputError(
-            f"pin {repo} to a commit, all 40 digits of it, as in hf:{repo}@{'0123456789' * 4}; its page on the hub "
-            "lists them, and anything else may change"
+            f"pin {repo} to a commit, with all 40 digits, as in hf:{repo}@{'0123456789' * 4}; its page on the hub "
+            "lists the commits; branches and tags can change"
         )
     return repo, commit
 
@@ -83,22 +83,22 @@ def _parts(repo: str, root: Path) -> dict[str, list[Path]]:
             "pin a commit of that one"
         )
     if "train" not in parts:
-        raise InputError(f"{repo} has files of {' and '.join(parts)} only, none to train on; choose another dataset")
+        raise InputError(f"{repo} has only {' and '.join(parts)} files, none to train on; choose another dataset")
     return {part: parts[part] for part in PARTS if part in parts}
 
 
 def _word(name: str) -> str | None:
-    """The part that a file or a folder says it is of."""
+    """The part that the name of a file or folder says."""
     return next((WORDS[word] for word in re.split("[^a-z]+", name.lower()) if word in WORDS), None)
 
 
 def _download(repo: str, commit: str, folder: Path, progress: Progress) -> Path:
-    """The folder that holds all parquet files of a commit, downloaded where they are missing, and checked."""
+    """The folder that holds all parquet files of a commit, downloaded if they are missing, and checked."""
     need("hf:", "hub", "huggingface_hub")
     from huggingface_hub import HfApi, snapshot_download
 
     def published(path: Path) -> str:
-        """The hash by which the hub lists a file: the name of what its cache links to, where links are possible."""
+        """The hash that the hub lists for a file. Where the cache uses links, it is the name of the link's target."""
         if path.is_symlink():
             return path.readlink().name
         name = path.relative_to(root).as_posix()
@@ -121,14 +121,14 @@ def _download(repo: str, commit: str, folder: Path, progress: Progress) -> Path:
                 path.unlink()
                 raise InputError(
                     f"{path.name} of {repo} is not the published file (its hash differs) and was removed; "
-                    "run the same command again to download it anew"
+                    "run the same command to download it again"
                 )
             progress.step()
     return root
 
 
 def _matches(path: Path, published: str) -> bool:
-    """Whether a file has a SHA-256, or the SHA-1 that git gives its content; by their length."""
+    """Whether a file has the published hash: by its length a SHA-256, or the SHA-1 that git gives its content."""
     start = hashlib.sha256()
     if len(published) == 40:
         start = hashlib.sha1(f"blob {path.stat().st_size}\0".encode(), usedforsecurity=False)

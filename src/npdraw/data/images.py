@@ -1,8 +1,8 @@
-"""`ImageSet`: pictures at rest, with their labels; `Subset`: some of them; `binarise`.
+"""`ImageSet`: stored images with their labels; `Subset`: some of them; `binarise`.
 
-The constructor checks what every source must hold to, so that a set that exists can be trained on: uint8, channels
-first, grey or RGB, at least `MIN_SIDE` pixels a side, at least `MIN_IMAGES` training images, as many labels as images.
-Images may be mapped from a file, so nothing here copies them whole.
+The constructor checks the requirements for training: uint8, channels first, grey or RGB, at least `MIN_SIDE` pixels
+per side, at least `MIN_IMAGES` training images, as many labels as images. So every `ImageSet` can be trained on.
+Images may be memory-mapped, so nothing here copies a whole set.
 """
 
 import hashlib
@@ -21,29 +21,29 @@ from npdraw.words import many
 MIN_SIDE = 4  # pixels: the smallest picture that still has parts
 MIN_IMAGES = 2  # one to train on and one to validate on
 PARTS = ("train", "validation", "test")
-CHUNK_BYTES = 2**25  # of images that are looked at in one go, so that a large set needs no second copy of itself
-SAMPLED = 256  # images that a digest is taken of
-_INK_STREAM = 2  # of the draws of `binarise`
+CHUNK_BYTES = 2**25  # of images that are processed at once, so that a large set is never copied
+SAMPLED = 256  # images that a digest covers
+_INK_STREAM = 2  # noise stream of `binarise`
 
 
 @dataclass(frozen=True, eq=False)
 class ImageSet:
-    """Images of one size and one number of channels, with the labels the source has, if any."""
+    """Images of one size and one number of channels, with the labels of the source, if it has any."""
 
     name: str
     train: Tensor  # (N, C, H, W) uint8
     test: Tensor | None = None  # (N', C, H, W) uint8
-    validation: Tensor | None = None  # (N'', C, H, W) uint8: the source's own; most have none
+    validation: Tensor | None = None  # (N'', C, H, W) uint8: the source's own; most sources have none
     labels: Mapping[str, Mapping[str, Tensor]] = field(default_factory=dict)
-    """By part and kind, one int64 an image: labels["train"]["class"] is (N,)."""
+    """By part and kind, one int64 per image: labels["train"]["class"] is (N,)."""
     names: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    """What the numbers of a kind of label mean, where the source says: names["class"][3]."""
+    """The meaning of the label numbers, if the source gives it: names["class"][3]."""
     inverted: bool = False
     """Whether light and dark were exchanged, so that paper is 0."""
     notes: tuple[str, ...] = ()
-    """What a person should know of how the images were read: files skipped, pictures enlarged."""
+    """What a user should know about how the images were read: skipped files, enlarged pictures."""
     files: Path | None = None
-    """Where the images lie: a prepared folder, or the one file that they came from."""
+    """Where the images are: a prepared folder, or their source file."""
 
     def __post_init__(self) -> None:
         images = self.parts
@@ -52,7 +52,7 @@ class ImageSet:
             for kind, values in self.labels.get(part, {}).items():
                 if values.dtype != torch.int64 or values.shape != x.shape[:1]:
                     raise InputError(
-                        f"{self.name}: {kind} labels of the {part} images must be int64 of shape ({len(x)},), one an "
+                        f"{self.name}: {kind} labels of the {part} images must be int64 of shape ({len(x)},), one per "
                         f"image, got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape)}"
                     )
         if without := [part for part in self.labels if part not in images]:
@@ -102,7 +102,7 @@ class ImageSet:
 
 
 class Subset:
-    """Some images of a set, read when they are asked for: it is indexed and measured like the tensor it stands for."""
+    """Some images of a set, read on demand. It has the indexing and the shape of a tensor of these images."""
 
     def __init__(self, images: Tensor, index: Tensor | None = None):
         self.images = images  # (N, C, H, W) uint8
@@ -124,7 +124,7 @@ class Subset:
         return torch.Size((len(self), *self.images.shape[1:]))
 
     def chunks(self) -> Iterator[Tensor]:
-        """All of them, some at a time."""
+        """All images, in chunks."""
         for first in range(0, len(self), self._chunk):
             yield self[first : first + self._chunk]
 
@@ -133,7 +133,7 @@ class Subset:
         return max(1, CHUNK_BYTES // self.shape[1:].numel())
 
     def to(self, device: torch.device) -> "Subset":
-        """A copy on a device, with no other image beside it."""
+        """A copy on a device, of these images only."""
         there = torch.empty(self.shape, dtype=torch.uint8, device=device)
         for chunk, place in zip(self.chunks(), there.split(self._chunk)):
             place.copy_(chunk)
@@ -151,7 +151,7 @@ class Subset:
     def two_levels(self) -> bool:
         """Whether the images are grey with two levels, ink and no ink, so that a Bernoulli likelihood fits them.
 
-        Tolerant of the ripples that lossy formats leave: 99.9 % of the pixels are at most 5 or at least 250.
+        It tolerates the artefacts of lossy formats: 99.9 % of the pixels are at most 5 or at least 250.
         """
         if self.shape[1] != 1:
             return False
@@ -159,7 +159,7 @@ class Subset:
         return int(counts[:6].sum() + counts[250:].sum()) >= 0.999 * self.shape.numel()
 
     def digest(self) -> str:
-        """A name for these images: a hash of which they are and of some of them, evenly chosen."""
+        """A hash that identifies these images: of their indices, and of the pixels of some, evenly spaced."""
         some = self[torch.arange(min(SAMPLED, len(self))) * len(self) // min(SAMPLED, len(self))]
         content = hashlib.sha256(repr(tuple(self.shape)).encode())
         for part in (self.index, some):
@@ -168,18 +168,18 @@ class Subset:
 
 
 def binarise(images: Tensor, seeds: Tensor) -> Tensor:
-    """Images (N,C,H,W) in [0, 1] with every pixel drawn as 0 or 1: the same for the same seed (N,), in any company."""
+    """Images (N,C,H,W) in [0, 1] with every pixel drawn as 0 or 1, by seeds (N,): the same in any batch."""
     draws = uniform(seeds.to(images.device), images[0].numel(), stream=_INK_STREAM).reshape(images.shape)
     return (draws < wide(images)).float().to(images.device)
 
 
 def describe(channels: int, height: int, width: int) -> str:
-    """What images are, in words: width x height and kind."""
+    """The format of images in words: width x height, and grey or colour."""
     return f"{width}x{height} {'grey' if channels == 1 else 'colour'}"
 
 
 def _check(name: str, part: str, images: Tensor) -> None:
-    """Shape and type of one part; a user's file is refused with its own words before this, in its own reader."""
+    """Check shape and type of one part. The reader of a user's file has refused bad files before, more precisely."""
     if images.ndim != 4 or images.dtype != torch.uint8 or images.shape[1] not in (1, 3):
         raise InputError(
             f"{name}: {part} images must be uint8 of shape (N, 1 or 3, height, width), "

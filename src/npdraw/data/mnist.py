@@ -1,6 +1,6 @@
 """MNIST: 60,000 training and 10,000 test digits of 28 x 28, grey, from the four idx files.
 
-They lie as torchvision lays them, compressed or not: `MNIST/raw/train-images-idx3-ubyte.gz` and so on.
+They have torchvision's layout, compressed or not: `MNIST/raw/train-images-idx3-ubyte.gz` and so on.
 """
 
 import gzip
@@ -68,7 +68,7 @@ FILES = {  # part: images and labels
 
 
 def load_mnist(files: Path, into: Path, progress: Progress) -> ImageSet:
-    """MNIST with labels "class", of the files below `files`, which are downloaded where they are not there."""
+    """MNIST with labels "class", from the files below `files`, which are downloaded if they are missing."""
 
     def build(writer: Writer) -> None:
         writer.names["class"] = tuple("0123456789")
@@ -83,7 +83,7 @@ def load_mnist(files: Path, into: Path, progress: Progress) -> ImageSet:
 def _read(idx: Idx, files: Path, progress: Progress) -> NDArray[np.uint8]:
     """The array in an idx file: two zeros, the type, the number of dimensions, each as a big-endian word, then bytes.
 
-    The hash is that of the published file, so that nothing else of it needs a check.
+    The hash is that of the published file, so nothing else needs to be checked.
     """
     compressed = files / idx.remote.path
     plain = compressed.with_suffix("")

@@ -1,8 +1,8 @@
 """An .npz file as a source of images: uint8 `train_images`, optionally `test_images` and `validation_images`.
 
-Images are (N, H, W), (N, H, W, 1) or (N, H, W, 3), channels last as image files have them. A lone `images` is taken
-for `train_images`, which is what `npdraw sample --npz` writes. Any other array of integers, one an image, is a kind of
-label: `train_labels` is the class, `train_alphabet` the alphabet. Nothing is ever unpickled.
+Images are (N, H, W), (N, H, W, 1) or (N, H, W, 3), channels last as in image files. An array `images` without
+`train_images` counts as `train_images`; `npdraw sample --npz` writes such files. Any other array of integers, one per
+image, is a kind of label: `train_labels` is the class, `train_alphabet` the alphabet. Nothing is ever unpickled.
 """
 
 import zipfile
@@ -27,11 +27,11 @@ _DAMAGE = (OSError, ValueError, EOFError, KeyError, SyntaxError, NotImplementedE
 
 
 def load_npz(path: Path, reading: Reading) -> ImageSet:
-    """The image set in an .npz file; whatever is wrong with the file is one sentence."""
+    """The image set in an .npz file. Any problem with the file becomes an `InputError` of one sentence."""
     if not zipfile.is_zipfile(path):
-        raise InputError(f"{path} is no .npz file, or a truncated one; write it again with numpy.savez")
+        raise InputError(f"{path} is not an .npz file, or is truncated; write it again with numpy.savez")
     try:
-        # numpy leaves the file open where the archive's directory is damaged, so it is opened here
+        # numpy leaves the file open if the archive's directory is damaged, so we open it here
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
             return _read(path, archive, reading)
     except InputError:
@@ -58,9 +58,7 @@ def _read(path: Path, archive: Mapping[str, Any], reading: Reading) -> ImageSet:
             labels.setdefault(part, {})["class" if kind == "labels" else kind] = values
     for option, value in reading.asked.items():
         if option != "invert":
-            raise InputError(
-                f"an .npz is read as it is; leave --{option} {value} away, or write other images to {path}"
-            )
+            raise InputError(f"an .npz is read as it is; omit --{option} {value}, or write other images to {path}")
     on_paper = reading.invert == "auto" and looks_like_paper(images["train"][:: -(-len(images["train"]) // LOOKED_AT)])
     grey = images["train"].shape[3] == 1
     inverted = reading.invert == "yes" or (on_paper and grey)
@@ -96,11 +94,11 @@ def _images(path: Path, archive: Mapping[str, Any], key: str) -> NDArray[np.uint
 
 
 def _channels_first(images: NDArray[np.uint8], inverted: bool) -> NDArray[np.uint8]:
-    """(N, H, W, C) as (N, C, H, W) in the same memory, some images at a time: a large set has no room for a second."""
+    """(N, H, W, C) as (N, C, H, W) in the same memory, in chunks: a large set may not fit in memory twice."""
     n, height, width, channels = images.shape
     moved = images.reshape(n, channels, height, width)
     for old, new in zip(_chunks(images), _chunks(moved)):
-        new[:] = (255 - old if inverted else old).transpose(0, 3, 1, 2)  # numpy sees to the overlap
+        new[:] = (255 - old if inverted else old).transpose(0, 3, 1, 2)  # numpy handles the overlap
     return moved
 
 
@@ -115,13 +113,13 @@ def _labels(path: Path, archive: Mapping[str, Any], key: str, count: int) -> Ten
     if array.dtype.kind not in "iu" or array.shape != (count,):
         raise InputError(
             f"{key} in {path} is {array.dtype} of shape {array.shape}; "
-            f"it must be integers of shape ({count},), one an image"
+            f"it must be integers of shape ({count},), one per image"
         )
     return torch.from_numpy(array.astype(np.int64))
 
 
 def _array(path: Path, archive: Mapping[str, Any], key: str) -> NDArray[Any]:
-    """One array; numpy says "Object arrays cannot be loaded" where a pickle would have to be read."""
+    """One array. numpy raises "Object arrays cannot be loaded" if it would have to read a pickle."""
     try:
         array: NDArray[Any] = archive[key]
     except ValueError as error:
@@ -131,7 +129,7 @@ def _array(path: Path, archive: Mapping[str, Any], key: str) -> NDArray[Any]:
             f"{key} in {path} holds pickled Python objects, which npdraw never loads; store uint8"
         ) from error
     if not isinstance(array, np.ndarray):
-        raise InputError(f"{key} in {path} is no numpy array; write the file with numpy.savez")
+        raise InputError(f"{key} in {path} is not a numpy array; write the file with numpy.savez")
     return array
 
 

@@ -1,8 +1,8 @@
 """Omniglot: 1,623 characters of 50 alphabets, each drawn by 20 people, averaged from 105 x 105 to 28 x 28, ink 255.
 
-The two archives lie as torchvision lays them, zipped or unpacked: `omniglot-py/images_background.zip` and so on. Of
-each character 15 drawings are for training, 5 for the test: 24,345 and 8,115. The split of the IWAE paper was never
-published, so that these numbers are not strictly those of its `chardata.mat`, which `chardata.py` reads.
+The two archives have torchvision's layout, zipped or unpacked: `omniglot-py/images_background.zip` and so on. Of each
+character 15 drawings are for training and 5 for the test: 24,345 and 8,115. The split of the IWAE paper was never
+published, so these numbers differ a little from those of its `chardata.mat`, which `chardata.py` reads.
 """
 
 import io
@@ -22,7 +22,7 @@ from npdraw.data.splits import shuffled
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
-SIDE, SOURCE = 28, 105  # pixels a side: ours, theirs
+SIDE, SOURCE = 28, 105  # pixels per side: ours, theirs
 DRAWERS, TRAIN = 20, 15  # of each character: all, those for training
 MIRRORS = (
     "https://raw.githubusercontent.com/brendenlake/omniglot/master/python/",
@@ -40,16 +40,16 @@ FILES = (  # with the number of characters in each
 )
 _NAME = re.compile(r"images_[a-z]+/([^/]+)/(character\d\d)/\d{4}_(\d\d)\.png")  # alphabet, character, drawer
 
-# A cell is 3.75 pixels wide. In quarters of a pixel, how much of pixel j lies in cell i: 0 to 4, a row sums to 15.
+# A cell is 3.75 pixels wide. `_OVERLAP[i, j]` is how many quarters of pixel j lie in cell i: 0 to 4; a row sums to 15.
 _QUARTERS = np.arange(4 * SOURCE)
 _OVERLAP = np.zeros((SIDE, SOURCE), np.float32)
 np.add.at(_OVERLAP, (_QUARTERS // 15, _QUARTERS // 4), 1)
 
 
 def load_omniglot(files: Path, into: Path, progress: Progress) -> ImageSet:
-    """Omniglot with labels "alphabet", "character" and "drawer", of the archives below `files`, downloaded if need be.
+    """Omniglot with labels "alphabet", "character" and "drawer", from the archives below `files` or a download.
 
-    Images come in the order of their paths, those of images_background first; alphabets and characters are numbered so.
+    Images are in the order of their paths, images_background first. Alphabets and characters are numbered accordingly.
     """
 
     def build(writer: Writer) -> None:
@@ -87,7 +87,7 @@ def load_omniglot(files: Path, into: Path, progress: Progress) -> ImageSet:
 
 
 def averaged(ink: NDArray[np.bool_]) -> NDArray[np.uint8]:
-    """Drawings (n, 105, 105) averaged by area to (n, 28, 28): exactly, as a cell has 225 sixteenths of a pixel."""
+    """Drawings (n, 105, 105) averaged by area to (n, 28, 28). This is exact: a cell has 225 sixteenths of a pixel."""
     inked = (_OVERLAP @ ink.astype(np.float32) @ _OVERLAP.T).astype(np.int64)  # 0 to 225: float32 holds it exactly
     return ((2 * 255 * inked + 225) // 450).astype(np.uint8)  # 255 inked / 225, rounded, halves up
 
@@ -105,7 +105,7 @@ def _read(remote: Remote, files: Path, progress: Progress) -> dict[str, bytes]:
 
 
 def _alphabets(names: Iterable[str], count: int, path: Path) -> list[str]:
-    """The alphabet of each character, once it is sure that there are `count` characters of 20 drawings each."""
+    """The alphabet of each character, after a check that there are `count` characters of 20 drawings each."""
     drawers: dict[tuple[str, str], list[int]] = {}
     for name in names:
         alphabet, character, drawer = _NAME.fullmatch(name).groups()  # type: ignore[union-attr]  # they all match
@@ -119,7 +119,7 @@ def _alphabets(names: Iterable[str], count: int, path: Path) -> list[str]:
 
 
 def _ink(path: Path, content: bytes) -> NDArray[np.bool_]:
-    """Where the ink of a drawing is, (105, 105): the files have it black on white."""
+    """The ink of a drawing, (105, 105); in the files it is black on white."""
     try:
         with Image.open(io.BytesIO(content)) as image:
             ink = np.asarray(image.convert("L")) < 128

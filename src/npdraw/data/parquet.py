@@ -1,7 +1,7 @@
-"""Pictures in .parquet files, as the `datasets` library writes them: one row a picture, its file as bytes in a column.
+"""Pictures in .parquet files, as the `datasets` library writes them: one row per picture, its file in a column.
 
-- The pictures' column is a struct with a field `bytes`, or plain bytes; by name if there are several.
-- A column of labels gives the classes, by the names that the file's metadata has for its numbers, if it has.
+- The column of pictures is a struct with a field `bytes`, or plain bytes. If there are several, its name decides.
+- A column of labels gives the classes. They have the names in the file's metadata, if there are any.
 - A table may be larger than memory, so pictures are read one row group at a time.
 """
 
@@ -23,14 +23,14 @@ from npdraw.progress import Progress
 
 PICTURES = ("image", "img", "picture")  # columns that are tried first, in this order
 LABELS = ("label", "labels", "class", "fine_label")
-AHEAD = 256  # rows by which threads may be apart
+AHEAD = 256  # most rows between the threads
 
 
 class _Table(NamedTuple):
     path: Path
     column: str  # of the pictures
     groups: list[int]  # rows in each row group
-    labels: list[Any]  # one a row: a number, a name or None
+    labels: list[Any]  # one per row: a number, a name or None
 
 
 def load_parquet(path: Path, reading: Reading, into: Path, progress: Progress) -> ImageSet:
@@ -59,7 +59,7 @@ def prepare_tables(
     largest = max(rows for some in tables.values() for table in some for rows in (1, *table.groups))
     lock = Lock()
 
-    @lru_cache(2 + AHEAD // largest)  # some are at the end of one group, others at the beginning of the next
+    @lru_cache(2 + AHEAD // largest)  # some threads are at the end of one group, others at the start of the next
     def group(path: Path, column: str, number: int) -> Any:
         with _opened(path) as file:
             return file.read_row_group(number, columns=[column]).column(0)
@@ -87,7 +87,7 @@ def prepare_tables(
 
 
 def _describe(path: Path, file: Any) -> _Table:
-    """What is where in a file; of its columns, only the labels are read."""
+    """The layout of a file. Only the column of labels is read."""
     from pyarrow import types
 
     def fits(kind: Any) -> bool:
@@ -103,12 +103,12 @@ def _describe(path: Path, file: Any) -> _Table:
     column = next((x for x in (*PICTURES, *kinds) if x in kinds and fits(kinds[x])), None)
     if column is None:
         raise InputError(
-            f"{path} has no column of pictures, bytes or a struct with a field `bytes`, but {', '.join(kinds)}; "
+            f"{path} has no column of pictures (bytes, or a struct with a field `bytes`), only {', '.join(kinds)}; "
             "put the picture files into a column `image`"
         )
     groups = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
     if sum(groups) != file.metadata.num_rows:
-        raise ValueError("its row groups have more or fewer rows than it")
+        raise ValueError("its row groups do not add up to its number of rows")
     label = next((x for x in LABELS if x in kinds and labels(kinds[x])), None)
     values = [None] * sum(groups) if label is None else file.read(columns=[label]).column(0).to_pylist()
     names = _names(file.schema_arrow.metadata or {}, label)
@@ -118,7 +118,7 @@ def _describe(path: Path, file: Any) -> _Table:
 
 
 def _names(metadata: Mapping[bytes, bytes], label: str | None) -> list[str]:
-    """What the numbers of a label mean, where the `datasets` library wrote that down."""
+    """The names of the label numbers, if the `datasets` library stored them."""
     try:
         feature = json.loads(metadata[b"huggingface"])["info"]["features"][label]
         return [str(name) for name in feature["names"]]
@@ -127,13 +127,13 @@ def _names(metadata: Mapping[bytes, bytes], label: str | None) -> list[str]:
 
 
 def _class(label: int | str | None, digits: int) -> str | None:
-    """A class by name; numbers are padded so that they sort as numbers do."""
+    """The name of a class; numbers are padded with zeros, so that they sort as numbers."""
     return f"{label:0{digits}d}" if isinstance(label, int) else label
 
 
 @contextmanager
 def _opened(path: Path) -> Iterator[Any]:
-    """A parquet file; damage that is met while it is read becomes a sentence."""
+    """A parquet file. Damage found while reading it becomes an `InputError`."""
     need("reading parquet", "hub", "pyarrow")
     import pyarrow
     from pyarrow.parquet import ParquetFile
@@ -145,4 +145,4 @@ def _opened(path: Path) -> Iterator[Any]:
         raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:
         reason = " ".join((str(error).splitlines() or [""])[0].split()).rstrip(".")
-        raise InputError(f"{path} is no parquet file, or a damaged one ({reason}); get it again") from error
+        raise InputError(f"{path} is not a parquet file, or is damaged ({reason}); get it again") from error

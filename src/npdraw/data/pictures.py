@@ -1,12 +1,12 @@
-"""A person's own pictures: files of any kind and size become the images of one set, as a `Reading` says.
+"""A user's own pictures: files of any kind and size become the images of one set. A `Reading` says how.
 
 - EXIF orientation is applied, 16-bit grey is scaled to 8, CMYK and palettes become RGB.
-- Transparent pictures are laid on black, which is empty; where what they show is dark, on white.
-- A set is grey where every picture is, by its mode or because its channels are equal; else it is RGB.
-- Pictures are cropped and resized (Lanczos, antialiased) to the size that is asked for. Where none is, all must have
-  the same size, of at most `LARGEST` pixels a side.
-- Dark ink on light paper is inverted, or Alg. 1, for which 0 is empty, would draw every cell.
-- Files that cannot be read are skipped and named; too many of them are an error.
+- Transparent pictures are placed on black, which is empty, or on white if their content is dark.
+- A set is grey if every picture is, by its mode or because its channels are equal. Otherwise it is RGB.
+- Pictures are cropped and resized (Lanczos, antialiased) to the requested size. Without one, all must have the same
+  size, of at most `LARGEST` pixels per side.
+- Dark ink on light paper is inverted. Otherwise Alg. 1, for which 0 is empty, would draw every cell.
+- Files that cannot be read are skipped and named. Too many of them are an error.
 """
 
 import io
@@ -26,26 +26,26 @@ from npdraw.errors import InputError
 from npdraw.progress import Progress
 from npdraw.words import many
 
-LARGEST = 256  # pixels a side of images that are taken as they are; larger ones need a size
+LARGEST = 256  # pixels per side of images that need no `--size`
 MOST_BROKEN = 0.25  # the share of files that may be broken
-NAMED, BROKEN = 5, "broken.txt"  # broken files that a note names; the file that lists all
+NAMED, BROKEN = 5, "broken.txt"  # how many broken files a note names; the file that lists all
 BLOCK_BYTES = 2**26  # of images that are decoded together
-LIGHT, MOSTLY = 200, 0.9  # paper: more than half of the pixels are so light, in so many of the pictures
-LOOKED_AT = 1_000  # images that are looked at for paper, at most
-SAMPLED = 64  # pictures that are looked at for what to lay transparent ones on
+LIGHT, MOSTLY = 200, 0.9  # paper: more than half of the pixels are at least this light, in this share of the pictures
+LOOKED_AT = 1_000  # most images that are examined for paper
+SAMPLED = 64  # pictures that are examined to choose a background for transparent ones
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 
 
 class Item(NamedTuple):
     """A picture file that has not been opened yet."""
 
-    name: str  # for people
+    name: str  # for messages
     read: Callable[[], bytes]
     label: str | None = None  # its class
 
 
 class _Picture(NamedTuple):
-    pixels: NDArray[np.uint8]  # (C, H, W), C is 1 where the content is grey
+    pixels: NDArray[np.uint8]  # (C, H, W), C is 1 if the content is grey
     stored_grey: bool  # the file's format says grey, not only its content
     enlarged: bool
 
@@ -53,7 +53,7 @@ class _Picture(NamedTuple):
 def prepare(
     name: str, parts: Mapping[str, Sequence[Item]], reading: Reading, writer: Writer, progress: Progress
 ) -> None:
-    """Decode all pictures of all parts, in threads (Pillow decodes outside the interpreter's lock), into a writer."""
+    """Decode all pictures of all parts into a writer, in threads (Pillow releases the interpreter's lock)."""
     everything = [item for items in parts.values() for item in items]
     broken: list[str] = []
     greys = enlarged = 0
@@ -63,7 +63,7 @@ def prepare(
     together = max(1, min(BLOCK, BLOCK_BYTES // (3 * height * width)))
     progress.start(f"reading pictures of {name}", len(everything))
     with warnings.catch_warnings(), ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
-        warnings.simplefilter("ignore")  # Pillow's, of large pictures and odd tags; what is broken raises
+        warnings.simplefilter("ignore")  # Pillow warns about large pictures and odd tags; broken files raise
         paper = _paper(everything, pool)
         for part, items in parts.items():
             labels: list[int] = []
@@ -104,7 +104,7 @@ def prepare(
     if enlarged:
         writer.notes.append(f"{many(enlarged, 'picture')} smaller than {reading.size} pixels enlarged")
     if paper:
-        writer.notes.append("transparent pictures show dark things: laid on white")
+        writer.notes.append("transparent pictures with dark content: placed on white")
     on_paper = reading.invert == "auto" and looks_like_paper(writer.some("train", LOOKED_AT))
     if reading.invert == "yes" or (on_paper and not colour):
         writer.invert()
@@ -112,7 +112,7 @@ def prepare(
         writer.notes.append(INVERTED if not colour else WHITE)
 
 
-INVERTED = "dark ink on light paper: read with light and dark exchanged, since 0 is empty (--invert no: as it is)"
+INVERTED = "dark ink on light paper: read with light and dark exchanged, since 0 is empty (--invert no keeps it)"
 WHITE = "mostly white pictures in colour: every cell will be drawn (--invert yes exchanges light and dark)"
 
 
@@ -123,7 +123,7 @@ def looks_like_paper(images: NDArray[np.uint8]) -> bool:
 
 
 def open_picture(name: str, data: bytes, reading: Reading) -> tuple[NDArray[np.uint8], list[str]]:
-    """One picture (C, H, W), read like a set of it alone, and what a person should know of that."""
+    """One picture (C, H, W), read like a set of one picture, and notes for the user."""
     item = Item(name, lambda: data)
     with warnings.catch_warnings(), ThreadPoolExecutor(1) as pool:
         warnings.simplefilter("ignore")
@@ -137,24 +137,24 @@ def open_picture(name: str, data: bytes, reading: Reading) -> tuple[NDArray[np.u
 
 
 def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
-    """Decode one file; what is wrong with it is told, not raised."""
+    """Decode one file. If it is broken, the reason is returned, not raised."""
     try:
         with Image.open(io.BytesIO(item.read())) as opened:
             if reading.box and not reading.cut:
-                opened.draft(None, (2 * max(reading.box),) * 2)  # JPEG decodes to about the size that is wanted
+                opened.draft(None, (2 * max(reading.box),) * 2)  # decode a JPEG to about the requested size
             opened.load()
             image = _upright(opened)
-            # a GIF with a grey palette opens as L although the format knows no grey
+            # a GIF with a grey palette opens as L, although the format has no grey mode
             stored_grey = image.mode in _GREY and opened.format != "GIF"
             flat = _flatten(image, paper)
         if reading.colour != "auto":
             flat = flat.convert("L" if reading.colour == "grey" else "RGB")
         fitted, enlarged = _fit(flat, reading)
         pixels = np.asarray(fitted)
-    except (InputError, MemoryError):  # what is wrong with the container of all pictures, or with none of them
+    except (InputError, MemoryError):  # a problem of the container of all pictures, or of none of them
         raise
     except UnidentifiedImageError:
-        return "no image that can be read"
+        return "not an image that can be read"
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error, ... on broken files
         return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
     if pixels.ndim == 2:
@@ -165,15 +165,15 @@ def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
 
 
 def _upright(image: Image.Image) -> Image.Image:
-    """A decoded picture turned as its EXIF says; tags that cannot be read turn nothing."""
+    """A decoded picture, rotated as its EXIF tags say. Tags that cannot be read are ignored."""
     try:
         return ImageOps.exif_transpose(image)
-    except Exception:  # damaged tags raise much, and take nothing from the pixels
+    except Exception:  # damaged tags raise errors of many kinds, but the pixels are good
         return image
 
 
 def _flatten(image: Image.Image, paper: int) -> Image.Image:
-    """A picture as L or RGB, transparency laid on paper (0 or 255)."""
+    """A picture as L or RGB, with transparent pixels placed on `paper` (0 or 255)."""
     if image.mode.startswith("I"):  # 16 bits: 65535 = 255 * 257
         wide: NDArray[Any] = np.asarray(image).astype(np.int64)
         grey = ((wide.clip(0, 65535) + 128) // 257).astype(np.uint8)
@@ -188,7 +188,7 @@ def _flatten(image: Image.Image, paper: int) -> Image.Image:
 
 
 def _fit(image: Image.Image, reading: Reading) -> tuple[Image.Image, bool]:
-    """Crop and resize as the reading says; and whether that made anything larger."""
+    """Crop and resize as the reading says. Also returns whether this enlarged the picture."""
     width, height = image.size
     inner, wanted = (height, width), reading.box
     if reading.cut:
@@ -208,7 +208,7 @@ def _fit(image: Image.Image, reading: Reading) -> tuple[Image.Image, bool]:
 
 
 def _paper(items: Sequence[Item], pool: ThreadPoolExecutor) -> int:
-    """What to lay transparent pictures on: white where what they show is dark (in some of them, evenly chosen)."""
+    """The background of transparent pictures: white if the content of some of them, evenly spaced, is dark."""
     some = items[:: -(-len(items) // SAMPLED)] if items else []
     sums = [found for found in pool.map(_shown, some) if found is not None]
     light, opaque = (sum(column) for column in zip(*sums)) if sums else (0.0, 0.0)
@@ -216,7 +216,7 @@ def _paper(items: Sequence[Item], pool: ThreadPoolExecutor) -> int:
 
 
 def _shown(item: Item) -> tuple[float, float] | None:
-    """The light of a picture with transparency, weighted by opacity, and the opacity; None where it has none."""
+    """The light of a transparent picture, weighted by opacity, and the opacity; None if it is not transparent."""
     try:
         with Image.open(io.BytesIO(item.read())) as opened:
             if not opened.has_transparency_data:
@@ -224,19 +224,19 @@ def _shown(item: Item) -> tuple[float, float] | None:
             la = np.asarray(opened.convert("RGBA").convert("LA")).astype(np.float64)
     except InputError:
         raise
-    except Exception:  # broken files are told of when they are read
+    except Exception:  # broken files are reported when they are read
         return None
     return float((la[..., 0] * la[..., 1]).sum()), float(la[..., 1].sum())
 
 
 def _classes(items: Sequence[Item]) -> dict[str | None, int]:
-    """Numbers of the classes, where every picture has one and there are two."""
+    """Numbers of the classes, if every picture has a class and there are at least two."""
     found = {item.label for item in items}
     return {} if None in found or len(found) < 2 else {label: i for i, label in enumerate(sorted(map(str, found)))}
 
 
 def _stack(pictures: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
-    """(n, C, H, W), one channel repeated where others have three."""
+    """(n, C, H, W); grey pictures get three equal channels if others are in colour."""
     channels = max(len(x) for x in pictures)
     images = np.empty((len(pictures), channels, *pictures[0].shape[1:]), dtype=np.uint8)
     for i, x in enumerate(pictures):
@@ -246,10 +246,10 @@ def _stack(pictures: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
 
 def _check_size(first: tuple[str, tuple[int, int]], name: str, size: tuple[int, int], reading: Reading) -> None:
     if max(size) > LARGEST and not reading.size:
-        raise InputError(f"{name} is {size[1]}x{size[0]} pixels; give --size 64, say, to crop and shrink the pictures")
+        raise InputError(f"{name} is {size[1]}x{size[0]} pixels; give --size 64, for example, to crop and shrink them")
     if size != first[1]:
         raise InputError(
             f"pictures are of different sizes: {first[0]} is {first[1][1]}x{first[1][0]} and {name} is "
-            f"{size[1]}x{size[0]} pixels; give --size {min(64, *size, *first[1])}, say, to crop and resize them, or, "
-            "to evaluate, pictures of one size"
+            f"{size[1]}x{size[0]} pixels; give --size {min(64, *size, *first[1])}, for example, to crop "
+            "and resize them; to evaluate, give pictures of one size"
         )

@@ -1,10 +1,9 @@
-"""Prepared sets: images as plain uint8 files that are mapped into memory, made once of whatever a source holds.
+"""Prepared sets: images as plain uint8 files that are memory-mapped, written once from any source.
 
-A prepared set is a folder with one raw file a part (`train.u8`: N x C x H x W bytes), its labels as .npy and
-`set.json`, which says what they are and what they were made of (a fingerprint). It is made beside its final name and
-renamed, under a lock: of two processes that need it at once, one makes it and the other waits. A set whose fingerprint
-or file sizes do not fit is made again. Opening one reads set.json and labels alone: 200,000 faces need no memory of
-their own.
+A prepared set is a folder with one raw file per part (`train.u8`: N x C x H x W bytes), its labels as .npy and
+`set.json`, which describes them and their source (a fingerprint). It is written under a temporary name and renamed,
+under a lock: if two processes need it at once, one writes it and the other waits. A set whose fingerprint or file
+sizes do not fit is written again. Opening a set reads only set.json and the labels, so 200,000 faces need no memory.
 """
 
 import hashlib
@@ -24,10 +23,10 @@ from npdraw.data.images import ImageSet
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
-VERSION = 1  # of the layout and of how pictures become arrays; sets of another version are made again
-# what opening a set raises that is not whole; labels that do not fit their images are an InputError, a ValueError
+VERSION = 1  # of the layout and of how pictures become arrays; sets of another version are written again
+# what opening an incomplete set raises; labels that do not fit their images are an InputError, which is a ValueError
 DAMAGE = (OSError, ValueError, KeyError, TypeError, AttributeError, EOFError)
-BLOCK = 1024  # images that are handled in one go
+BLOCK = 1024  # images that are processed at once
 
 
 class Writer:
@@ -42,7 +41,7 @@ class Writer:
         self.inverted = False
 
     def add(self, part: str, block: NDArray[np.uint8]) -> None:
-        """Append images (n, C, H, W) to a part; the first coloured ones make all that was written coloured."""
+        """Append images (n, C, H, W) to a part. The first colour images turn all earlier ones into colour images."""
         channels = max([block.shape[1], *(shape[1] for shape in self.shapes.values())])
         for other, shape in self.shapes.items():
             if shape[1] < channels:
@@ -55,12 +54,12 @@ class Writer:
         shape[0] += len(block)
 
     def label(self, part: str, name: str, values: NDArray[Any]) -> None:
-        """One label an image, (N,) integers."""
+        """One label per image, (N,) integers."""
         np.save(self.folder / f"{part}.{name}.npy", values.astype(np.int64), allow_pickle=False)
         self.labels.setdefault(part, []).append(name)
 
     def some(self, part: str, most: int) -> NDArray[np.uint8]:
-        """Images that were written, evenly chosen: (n, C, H, W). Read, not mapped: that would map all between them."""
+        """Some written images, evenly spaced: (n, C, H, W). They are read, because a map would cover all images."""
         count, *shape = self.shapes[part]
         chosen = range(0, count, -(-count // most))
         images = np.empty((len(chosen), *shape), dtype=np.uint8)
@@ -71,14 +70,14 @@ class Writer:
         return images
 
     def _blocks(self, part: str) -> Iterator[NDArray[np.uint8]]:
-        """What was written, mapped into memory block by block; changes are changes of the file."""
+        """The written images, memory-mapped block by block. Changes to a block change the file."""
         count, *shape = self.shapes[part]
         for i in range(0, count, BLOCK):
             offset = i * int(np.prod(shape))
             yield np.memmap(self._file(part), np.uint8, "r+", offset, (min(BLOCK, count - i), *shape))
 
     def invert(self) -> None:
-        """Turn light into dark in all that was written."""
+        """Exchange light and dark in all written images."""
         for part in self.shapes:
             for block in self._blocks(part):
                 np.subtract(255, block, out=block)
@@ -105,19 +104,19 @@ class Writer:
 
 
 def digest(*words: object) -> str:
-    """A hash of some words, file names that are no text among them."""
+    """A hash of some words; file names that are not valid text are allowed."""
     return hashlib.sha256("\0".join(map(str, words)).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def place(into: Path, name: str, *words: object) -> Path:
-    """The folder of a prepared set: a name for people, and a hash of what makes it another set than its namesakes."""
+    """The folder of a prepared set: a readable name, and a hash that tells it from other sets of that name."""
     return into / f"{name[:40] or 'pictures'}-{digest(*words)[:12]}"
 
 
 def prepared(
     folder: Path, name: str, fingerprint: str, build: Callable[[Writer], None], progress: Progress | None = None
 ) -> ImageSet:
-    """The set in `folder`, made by `build` first where it is not there or was made of something else."""
+    """The set in `folder`. `build` writes it first if it is missing or was made from something else."""
     temporary = folder.with_name(f".{folder.name}.tmp")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
@@ -125,8 +124,8 @@ def prepared(
             try:
                 return _open(folder, name, fingerprint)
             except DAMAGE:
-                pass  # it is not there, or not whole, or of something else
-            shutil.rmtree(temporary, ignore_errors=True)  # what a killed process left
+                pass  # it is missing, incomplete, or made from something else
+            shutil.rmtree(temporary, ignore_errors=True)  # the rest of a killed process
             temporary.mkdir()
             try:
                 writer = Writer(temporary)
@@ -140,15 +139,15 @@ def prepared(
     except OSError as error:
         at = Path(error.filename or folder)
         if not at.is_relative_to(folder.parent) and not folder.is_relative_to(at):
-            raise  # a file of the source's, neither one of ours nor a folder that ours would be in
+            raise  # the error is about a file of the source, not about the prepared set
         raise InputError(
-            f"cannot prepare the images of {name} in {folder.parent} ({error.strerror or error}); make room there, or "
-            "choose another folder with --data-dir"
+            f"cannot prepare the images of {name} in {folder.parent} ({error.strerror or error}); check the free "
+            "space and the permissions, or choose another folder with --data-dir"
         ) from error
 
 
 def _open(folder: Path, name: str, fingerprint: str) -> ImageSet:
-    """The set in a folder, mapped into memory."""
+    """The set in a folder, memory-mapped."""
     found = json.loads((folder / "set.json").read_text(encoding="utf-8"))
     if (found["version"], found["fingerprint"]) != (VERSION, fingerprint):
         raise ValueError(f"{folder} was made of something else")
@@ -157,7 +156,7 @@ def _open(folder: Path, name: str, fingerprint: str) -> ImageSet:
         file = folder / f"{part}.u8"
         if file.stat().st_size != np.prod(shape, dtype=np.int64):
             raise ValueError(f"{file} is not whole")
-        # "c": a writer would change its own copy only, and torch wants arrays that may be written
+        # "c" is copy-on-write: torch wants writable arrays, and the file never changes
         images[part] = torch.from_numpy(np.memmap(file, dtype=np.uint8, mode="c", shape=tuple(shape)))
         labels[part] = {
             label: torch.from_numpy(np.load(folder / f"{part}.{label}.npy", allow_pickle=False))

@@ -2,13 +2,12 @@
 
 | by | trains on | validates on |
 |---|---|---|
-| all | what validation leaves | the set's own validation images, else some training images by seed |
+| all | all images that validation does not use | the set's own validation images, else some training images by seed |
 | digits | the first classes: 30 % is {0, 1, 2} | a tenth of those classes' images |
 | characters, alphabets | max(1, floor(share x all)) of them, by seed | training images of the others |
 | samples | round(share x all) images, by seed | other training images |
 
-A `Subset` holds no more than its indices, and nothing else of a run reads images, so what a run has not been given it
-cannot see.
+A run reads images only through its two `Subset`s, which read only their indices. So it cannot see any other image.
 """
 
 from fractions import Fraction
@@ -22,19 +21,19 @@ from npdraw.data.images import ImageSet, Subset
 from npdraw.errors import InputError
 from npdraw.noise import seed_list, uniform
 
-KINDS = {"digits": "class", "characters": "character", "alphabets": "alphabet"}  # of labels, by what is split
-_STREAM = 101  # keeps the shuffles of this package apart from the draws that samplers make with the same seed
+KINDS = {"digits": "class", "characters": "character", "alphabets": "alphabet"}  # the label that each split uses
+_STREAM = 101  # separates the shuffles of this package from the draws of samplers with the same seed
 
 
 class Chosen(NamedTuple):
-    """The images of a run; no image is on both sides."""
+    """The images of a run; no image is in both."""
 
     train: Subset
     validation: Subset
 
 
 def choose(data: ImageSet, split: Split, validation: int) -> Chosen:
-    """The images that a split gives, with at most `validation` images to validate on where the set has none itself."""
+    """The images of a split, with at most `validation` validation images if the set has none of its own."""
     count = len(data.train)
     if split.by == "all":
         if data.validation is not None:
@@ -48,13 +47,13 @@ def choose(data: ImageSet, split: Split, validation: int) -> Chosen:
     labels = data.labels.get("train", {}).get(KINDS[split.by])
     if labels is None:
         known = [by for by, kind in KINDS.items() if kind in data.labels.get("train", {})]
-        raise InputError(f"{data.name} says nothing of {split.by}; use --split.by {' or '.join([*known, 'samples'])}")
+        raise InputError(f"{data.name} has no labels for {split.by}; use --split.by {' or '.join([*known, 'samples'])}")
     groups = labels.unique()
     if split.by == "digits":
         share = _share(split, len(groups))
         if share.denominator != 1 or not share:
             raise InputError(
-                f"{data.name} has {len(groups)} classes: {split.percent:g} % of them is no whole "
+                f"{data.name} has {len(groups)} classes: {split.percent:g} % of them is not a whole "
                 f"number; give a multiple of {100 / len(groups):g}"
             )
         pool = torch.isin(labels, groups[: int(share)]).nonzero()[:, 0]
@@ -66,7 +65,7 @@ def choose(data: ImageSet, split: Split, validation: int) -> Chosen:
 
 
 def shuffled(count: int, seed: int) -> Tensor:
-    """A permutation of `range(count)`, (count,) int64: a function of the seed alone, in any version of torch."""
+    """A permutation of `range(count)`, (count,) int64. It depends only on the seed, not on the version of torch."""
     draws = uniform(torch.tensor(seed_list(1, seed)), count, stream=_STREAM)[0]  # (count,)
     return torch.argsort(draws, stable=True)
 
@@ -77,7 +76,7 @@ def _share(split: Split, count: int) -> Fraction:
 
 
 def _take(data: ImageSet, rest: Tensor, count: int, train: Tensor | None = None, split: Split | None = None) -> Chosen:
-    """Validate on the first `count` of the shuffled rest; train on what is given, or on what that leaves."""
+    """Validate on the first `count` of the shuffled `rest`; train on `train`, or else on the other images of `rest`."""
     held_out = rest[:count]
     if train is None:
         train = rest[count:]

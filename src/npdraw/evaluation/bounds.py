@@ -1,9 +1,9 @@
 """Likelihood: bounds on -log p of held-out images, by ELBO and by importance weighting, with their Monte Carlo errors.
 
-Two errors are told apart. `error` is how far the figure would move with other draws of the latent drawings on the same
-images; `images` how far it would move with other images (the standard error of a mean). The error of a weighted bound
-is a jackknife over an image's drawings: it errs high, where the first-order formula is silent just when one weight
-outdoes all others (it can never exceed 1 an image).
+There are two errors. `error` is how much the figure would change with other draws of the latent drawings on the same
+images. `images` is how much it would change with other images (the standard error of a mean). The error of a weighted
+bound is a jackknife over an image's drawings, which is too high rather than too low. The first-order formula fails when
+one weight dominates all others (it can never exceed 1 per image).
 """
 
 import math
@@ -16,12 +16,12 @@ from npdraw.model import NPDraw
 from npdraw.noise import wide
 from npdraw.progress import Progress
 
-DRAWS = 5  # of the ELBO an image: enough for its error
-AT_ONCE = 50  # images between two words on progress
+DRAWS = 5  # of the ELBO per image: enough to estimate its error
+AT_ONCE = 50  # images between two reports of progress
 
 
 class Mean(NamedTuple):
-    """A mean over images, in nats an image, with both of its errors."""
+    """A mean over images, in nats per image, with both of its errors."""
 
     value: float
     error: float
@@ -29,7 +29,7 @@ class Mean(NamedTuple):
 
 
 class Bounds(NamedTuple):
-    """Minus ELBO, minus the importance-weighted bound, and what the first is the sum of."""
+    """Minus ELBO, minus the importance-weighted bound, and the terms of the ELBO."""
 
     elbo: Mean
     weighted: Mean
@@ -37,11 +37,11 @@ class Bounds(NamedTuple):
     what: Mean
     where: Mean
     whether: Mean
-    effective: float  # drawings an image that count, of those that were weighted: 1 / sum of squared shares
+    effective: float  # effective number of weighted drawings per image: 1 / sum of squared shares
 
 
 def bounds(model: NPDraw, images: Tensor, samples: int, seed: int, progress: Progress) -> Bounds:
-    """Bounds of images (N,C,H,W) as the model sees them, by DRAWS drawings for the ELBO and `samples` for the other."""
+    """Bounds of images (N,C,H,W) as the model sees them: DRAWS drawings for the ELBO, `samples` for the other bound."""
     count = len(images)
     progress.start("likelihood", count)
     parts: list[Tensor] = []  # (5,n,DRAWS) each
@@ -52,7 +52,7 @@ def bounds(model: NPDraw, images: Tensor, samples: int, seed: int, progress: Pro
         parts.append(wide(torch.stack(draws, dim=2)).cpu())
         weights.append(model.log_weights(x, samples, seed + i * samples).cpu())
         progress.step(count=len(x))
-    signs = torch.tensor([-1, -1, 1, 1, 1])[:, None, None]  # costs, all of them: in nats, less is better
+    signs = torch.tensor([-1, -1, 1, 1, 1])[:, None, None]  # all become costs in nats: less is better
     elbo, nats, what, where, whether = (_mean(x.mean(1), x.var(1) / DRAWS) for x in signs * torch.cat(parts, dim=1))
     log_weights = torch.cat(weights)
     effective = float((-(2 * log_weights.log_softmax(1)).logsumexp(1)).exp().mean())
@@ -73,7 +73,7 @@ def _weighted(log_weights: Tensor) -> Mean:
     if k == 1:
         return _mean(value, torch.full_like(value, math.nan))
     total, top = log_weights.logsumexp(1, keepdim=True), log_weights.argmax(1, keepdim=True)  # (N,1)
-    without = total + torch.log1p(-(log_weights - total).exp())  # (N,k): all but one, exact but for the largest
+    without = total + torch.log1p(-(log_weights - total).exp())  # (N,k): all except one; exact except for the largest
     without.scatter_(1, top, log_weights.scatter(1, top, -math.inf).logsumexp(1, keepdim=True))
     variances = (without - without.mean(1, keepdim=True)).square().sum(1) * (k - 1) / k
     return _mean(value, variances)

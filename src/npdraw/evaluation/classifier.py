@@ -1,14 +1,14 @@
-"""A small classifier of a set's own training images: a space of features for sets that no public network fits.
+"""A small classifier of a set's own training images: a feature space for sets that no public network fits.
 
-- Three convolutions and two linear layers, each but the last with batch normalisation: without it up to 14 of the 64
-  features of MNIST were dead, and a dead feature is a dimension that no distance sees.
-- The features are the 64 numbers before the last layer. The last map is pooled to 4 x 4, so images of any size go in.
-- Every batch is moved about by up to two pixels and never flipped. Where images are ink, pixels are drawn anew.
-- With every batch comes an empty image that is of all classes alike: without it the classifier of digits was 99.99 %
-  sure that nothing is a digit.
-- A tenth of the images, at most `HELD_OUT`, chosen by seed, is kept out of training and gives `accuracy`.
-- On the CPU the same seed gives the same classifier; on a GPU sums differ in their last digits. It is therefore kept
-  once it is made, and `digest` tells one from another.
+- It has three convolutions and two linear layers, all except the last with batch normalisation. Without it up to 14 of
+  the 64 features of MNIST were dead, and a dead feature is a dimension that no distance sees.
+- The features are the 64 numbers before the last layer. The last map is pooled to 4 x 4, so images can have any size.
+- Every batch is moved by up to two pixels and never flipped. If images are ink, pixels are drawn again at each use.
+- Every batch also has an empty image, with all classes equally likely. Without it the classifier of digits was 99.99 %
+  sure that an empty image is a digit.
+- A tenth of the images, at most `HELD_OUT`, chosen by seed, is held out of training and gives `accuracy`.
+- On the CPU the same seed gives the same classifier; on a GPU sums differ in their last digits. So a classifier is
+  stored once it is trained, and `digest` identifies it.
 """
 
 from pathlib import Path
@@ -27,14 +27,14 @@ from npdraw.evaluation.keeping import keep, weights_digest
 from npdraw.progress import Progress
 from npdraw.words import many
 
-VERSION = 1  # of network and recipe; classifiers of another version are made again
+VERSION = 1  # of network and training; classifiers of another version are trained again
 FEATURES = 64
 EPOCHS, BATCH, RATE = 12, 64, 3e-3
 LEAST, MOST = 300, 2500  # steps: few images are seen more often, and 60,000 need no more than a minute
 HELD_OUT = 2000
 SHIFT = 2  # pixels
-MIN_IMAGES = 20  # so that two images are held out and a batch has something to normalise by
-CHUNK = 500  # held-out images that are looked at in one go
+MIN_IMAGES = 20  # so that two images are held out and BatchNorm has a batch
+CHUNK = 500  # held-out images that are classified at once
 
 
 class Classifier(nn.Module):
@@ -42,7 +42,7 @@ class Classifier(nn.Module):
 
     spaces: ClassVar[dict[str, int]] = {"classifier": FEATURES}  # name of the feature space -> its dimension
     estimated = False
-    accuracy = 0.0  # on images that it did not train on
+    accuracy = 0.0  # on held-out images
 
     def __init__(self, shape: torch.Size, classes: int, name: str):
         super().__init__()
@@ -60,7 +60,7 @@ class Classifier(nn.Module):
         """images (B,C,H,W) float in [0, 1] -> {"classifier": (B,64)} float32"""
         if not images.is_floating_point() or images.shape[1:] != self.shape:
             raise InputError(
-                f"{self.name} sees float images of shape (B, {', '.join(map(str, self.shape))}); "
+                f"{self.name} needs float images of shape (B, {', '.join(map(str, self.shape))}); "
                 f"got {str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
             )
         if not images.isfinite().all():
@@ -73,14 +73,14 @@ class Classifier(nn.Module):
 
     @property
     def digest(self) -> str:
-        """A name for these weights: figures of two classifiers must not be compared."""
+        """A hash of these weights: figures of two different classifiers must not be compared."""
         return weights_digest(self)
 
 
 def train_classifier(
     images: Subset, labels: Tensor, ink: bool, device: str | torch.device, progress: Progress, seed: int = 0
 ) -> Classifier:
-    """A classifier of images by their labels (N,) int64, any numbers; `ink`: every pixel is drawn as 0 or 1."""
+    """A classifier of images by labels (N,) int64 of any values; with `ink`, every pixel is drawn as 0 or 1."""
     classes = _check(images, labels)
     device = torch.device(device)
     known = labels.unique(return_inverse=True)[1].to(device)  # (N,) 0..classes-1
@@ -124,7 +124,7 @@ def train_classifier(
 def load_classifier(
     images: Subset, labels: Tensor, ink: bool, folder: Path, device: str | torch.device, progress: Progress
 ) -> Classifier:
-    """The classifier of these images, trained once: kept in `folder`, found by what it was trained on."""
+    """The classifier of these images. It is trained once, stored in `folder` and found by a hash of its data."""
     classes = _check(images, labels)
     words = digest(VERSION, Pictures(images, images.index, ink).digest, labels.tolist())
     network = keep(
@@ -141,10 +141,10 @@ def load_classifier(
 
 
 def _check(images: Subset, labels: Tensor) -> int:
-    """How many classes there are; images and labels that give no classifier are refused."""
+    """The number of classes. Images and labels that cannot train a classifier are refused."""
     if labels.dtype != torch.int64 or labels.shape != (len(images),):
         raise InputError(
-            f"a classifier needs int64 labels of shape ({len(images)},), one an image; "
+            f"a classifier needs int64 labels of shape ({len(images)},), one per image; "
             f"got {str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}"
         )
     if len(images) < MIN_IMAGES:

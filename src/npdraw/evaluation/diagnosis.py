@@ -1,4 +1,4 @@
-"""Where a model loses: how drawings use the bank, and one picture of every stage from an image to a sample."""
+"""Diagnosis of a model: how drawings use the bank, and one picture of every stage from an image to a sample."""
 
 import math
 from typing import NamedTuple
@@ -17,7 +17,7 @@ SHOWN = 10  # images and samples in the picture
 
 
 class Seen:
-    """Held-out images that a model is measured on, and what it makes of them."""
+    """Held-out images, with their parses and the posterior's drawings."""
 
     def __init__(self, model: NPDraw, pictures: Pictures, which: Tensor):
         self.grey = pictures.grey(which, model.device)  # (n,C,H,W)
@@ -28,14 +28,14 @@ class Seen:
 class Use(NamedTuple):
     """How drawings use a bank."""
 
-    perplexity: float  # exp of the entropy of the drawn parts: how many parts are in use, if all were used alike
+    perplexity: float  # exp of the entropy of the drawn parts: the number of parts in use if all were used equally
     dead: int  # parts that no step drew
-    drawn: float  # steps that were drawn, a drawing
+    drawn: float  # drawn steps per drawing
     skipped: float  # share of steps that were skipped
 
 
 def use(drawing: Drawing, parts: int) -> Use:
-    """Use of a bank of so many parts over all drawings."""
+    """Use of a bank with this many parts, over all drawings."""
     counts = drawing.what[drawing.whether].bincount(minlength=parts)
     shares = wide(counts) / counts.sum().clamp_min(1)
     entropy = -float(torch.special.xlogy(shares, shares).sum())
@@ -46,10 +46,10 @@ def use(drawing: Drawing, parts: int) -> Use:
 def picture(
     model: NPDraw, images: Tensor, parses: Drawing, posterior: Drawing, samples: Drawing, seed: int
 ) -> Image.Image:
-    """Images (n,C,H,W) with their parse and posterior as canvas and decoded, then samples of the seeds from `seed` on.
+    """Images (n,C,H,W) with their parse and posterior, as canvas and decoded, then samples of seeds `seed`, ...
 
-    Row by row it shows what is lost: by the parts (parse), by the posterior, by the decoder, by the prior. A flow has
-    one noise for both pictures of an image.
+    Row by row it shows what is lost by the parts (parse), by the posterior, by the decoder, by the prior. A flow uses
+    the same noise for both pictures of an image.
     """
     rows = {
         "image": images,

@@ -1,13 +1,13 @@
-"""What images look like to a network: the features that distances between sets of images are taken in.
+"""Features of images: distances between sets of images are computed from them.
 
 Choices:
-- Any network will do that maps images to named feature spaces (`Extractor`): Inception, or a classifier of the set.
-- Images are bytes when they are scored, samples too, so that a model and the PNGs it wrote have the same score. Where a
-  protocol binarises, every pixel is drawn once, by the image's place in its set (`Pictures.seeds`).
-- Moments are gathered batch by batch: 50,000 images need no more memory than 5,000. Distances that need features
-  themselves (KID, precision and recall) see `KEPT` of them, by a fixed shuffle: sets may be sorted by class.
-- What does not change from one model to the next (references, floors) is kept on disk under a hash of all pixels and of
-  the network's weights, so no other image, ink or network can ever be taken for it.
+- Any network that maps images to named feature spaces can be used (`Extractor`): Inception, or a classifier of the set.
+- Images are scored as bytes, samples too, so a model and the PNGs it wrote have the same score. If a protocol
+  binarises, every pixel is drawn once, by the image's index in its set (`Pictures.seeds`).
+- Moments are accumulated batch by batch: 50,000 images need no more memory than 5,000. Distances that need the features
+  themselves (KID, precision and recall) use `KEPT` of them, by a fixed shuffle, because sets may be sorted by class.
+- Features that do not depend on the model (references, floors) are stored on disk under a hash of all pixels and of the
+  network's weights, so they are never confused with those of another image, ink or network.
 """
 
 import hashlib
@@ -28,23 +28,23 @@ from npdraw.errors import InputError
 from npdraw.evaluation.frechet import Moments
 from npdraw.progress import Progress
 
-KEPT = 10_000  # images whose features are kept, at most
-VERSION = 2  # of how images become features; what was kept by another is made again
+KEPT = 10_000  # most images whose features are kept
+VERSION = 2  # of how images become features; stored features of another version are computed again
 
 
 class Extractor(Protocol):
-    """A network that scores are taken in."""
+    """A network whose features are scored."""
 
     @property
     def name(self) -> str: ...
 
     @property
     def estimated(self) -> bool:
-        """Whether some of its weights are estimates, so that figures must say so."""
+        """Whether some of its weights are estimates; figures must then say so."""
 
     @property
     def digest(self) -> str:
-        """Of its weights."""
+        """A hash of its weights."""
 
     @property
     def spaces(self) -> Mapping[str, int]:
@@ -55,12 +55,12 @@ class Extractor(Protocol):
 
 
 def filled(network: Extractor, count: int) -> list[str]:
-    """The feature spaces that so many images fill, the largest first: a covariance has no more rank than images."""
+    """The feature spaces in which `count` images have a covariance of full rank, the largest first."""
     return [space for space, dims in network.spaces.items() if dims < count]
 
 
 class Pictures:
-    """Images at rest as a protocol scores them."""
+    """Stored images as a protocol scores them."""
 
     def __init__(self, pixels: Stack, seeds: Tensor, ink: bool):
         self.pixels = pixels  # (N,C,H,W) uint8
@@ -71,22 +71,22 @@ class Pictures:
         return len(self.pixels)
 
     def grey(self, which: slice | Tensor, device: torch.device) -> Tensor:
-        """Some of them as floats (n,C,H,W) in [0, 1], as they came."""
+        """Some of them as floats (n,C,H,W) in [0, 1], not binarised."""
         return to_unit(self.pixels[which].to(device))
 
     def take(self, which: slice | Tensor, device: torch.device, ink: bool) -> Tensor:
-        """Some of them, with every pixel drawn or as they came."""
+        """Some of them, binarised or not."""
         images = self.grey(which, device)
         return binarise(images, self.seeds[which]) if ink else images
 
     def batches(self, size: int, device: torch.device) -> Iterator[Tensor]:
-        """All of them as they are scored."""
+        """All of them as they are scored, in batches."""
         for i in range(0, len(self), size):
             yield self.take(slice(i, i + size), device, self.ink)
 
     @cached_property
     def digest(self) -> str:
-        """A hash of every pixel, and of how they are drawn."""
+        """A hash of every pixel, and of the binarisation."""
         content = hashlib.sha256(repr((tuple(self.pixels.shape), self.ink)).encode())
         for i in range(0, len(self), 1024):
             content.update(self.pixels[i : i + 1024].cpu().contiguous().numpy().data)
@@ -97,11 +97,11 @@ class Pictures:
 
 @dataclass(frozen=True)
 class Described:
-    """A set of images as a network sees it."""
+    """The features of a set of images."""
 
     count: int
     moments: dict[str, Moments]  # by space
-    kept: dict[str, Tensor]  # by space: features of some images, (n,D) float32, where they were computed
+    kept: dict[str, Tensor]  # by space: features of some images, (n,D) float32, on the device that computed them
 
 
 @torch.no_grad()
@@ -110,7 +110,7 @@ def describe(
 ) -> Described:
     """One pass of all images through the network."""
     device = torch.device(device)
-    size = 8 if device.type == "cpu" else 256  # on a CPU more are no faster, and Inception takes 13 MB for each
+    size = 8 if device.type == "cpu" else 256  # on a CPU more is not faster, and Inception takes 13 MB per image
     moments = {space: Moments(dims, device) for space, dims in network.spaces.items()}
     chosen = shuffled(len(pictures), 0)[:keep].sort().values
     kept = {space: torch.empty(len(chosen), dims, device=device) for space, dims in network.spaces.items()}
@@ -130,7 +130,7 @@ def describe(
 def described(
     network: Extractor, pictures: Pictures, folder: Path, device: str | torch.device, progress: Progress, title: str
 ) -> Described:
-    """The same, from the folder where it was kept before."""
+    """The same, read from `folder` if it was stored before."""
     words = repr((VERSION, network.digest, dict(network.spaces), pictures.digest))
     path = folder / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.safetensors"
     if path.is_file():
@@ -138,7 +138,7 @@ def described(
             tensors, _ = store.read_tensors(path, "features")
             return _unpack(tensors, network, torch.device(device))
         except (InputError, KeyError):
-            progress.say(f"{path} is damaged and is made again")
+            progress.say(f"{path} is damaged and is computed again")
     found = describe(network, pictures, device, progress, title)
     tensors = {f"{space}.kept": x for space, x in found.kept.items()}
     for space, moments in found.moments.items():
@@ -146,7 +146,7 @@ def described(
     try:
         store.write_tensors(path, "features", tensors)
     except OSError as error:
-        progress.say(f"these features are not kept for the next time: cannot write {path} ({error.strerror})")
+        progress.say(f"these features are not stored for the next time: cannot write {path} ({error.strerror})")
     return found
 
 

@@ -1,17 +1,17 @@
-"""The Fréchet distance between two sets of features, FID where the features are Inception's, and how sure it is.
+"""The Fréchet distance between two sets of features (FID if the features are Inception's), and its uncertainty.
 
 Choices:
-- Mean and scatter are gathered in float64 by Chan's update around each batch's own mean, so that nothing cancels
-  however far the features lie from 0.
-- tr((A B)^1/2) is taken as the trace of (B^1/2 A B^1/2)^1/2, which is symmetric: its eigenvalues are real, and
-  covariances of less than full rank need no correction. Eigenvalues that rounding made negative are 0.
-- No distance where there are too few images for a covariance of full rank: it would be a number, but mostly bias.
-- How far a distance would move with other samples is told by its derivative: what each sample adds to it to first
-  order, the spread of whose mean is the limit of a bootstrap. A bootstrap itself needs many distances and errs wide, by
-  two to four times near the floor, since resampled sets repeat images and so lose rank. The bias that a Fréchet
-  distance has for being measured on few images neither shows.
-- On a GPU the matrices are worked on there and vectors of one number a dimension on the CPU: every new kind of kernel
-  costs 10 to 50 MB of host memory, and powers and masks of 2,048 numbers are nothing.
+- Mean and scatter are accumulated in float64 by Chan's update around each batch's own mean, so nothing cancels even if
+  the features are far from 0.
+- tr((A B)^1/2) is computed as the trace of (B^1/2 A B^1/2)^1/2. This matrix is symmetric, so its eigenvalues are real,
+  and covariances without full rank need no correction. Eigenvalues that rounding made negative are set to 0.
+- With too few images for a covariance of full rank there is no distance: the number would be mostly bias.
+- The spread of a distance over other samples is computed from its derivative, which gives what each sample adds to
+  first order. The spread of their mean is the limit of a bootstrap. A bootstrap itself needs many distances and is too
+  wide, by two to four times near the floor, because resampled sets repeat images and so lose rank. Neither of the two
+  shows the bias of a Fréchet distance that is measured on few images.
+- On a GPU the matrices stay on the device, and vectors of one number per dimension are on the CPU. Every new kind of
+  kernel costs 10 to 50 MB of host memory, and powers and masks of 2,048 numbers cost almost no time.
 """
 
 import math
@@ -24,11 +24,11 @@ from torch import Tensor
 from npdraw.errors import InputError
 from npdraw.noise import wide
 
-CHUNK = 4096  # features at a time: bounds the memory that float64 takes
+CHUNK = 4096  # features at a time: limits the memory for float64
 
 
 class Moments:
-    """Mean (D,) and scatter (D,D), the sum of squares about the mean, of features that come batch by batch."""
+    """Mean (D,) and scatter (D,D), the sum of squares about the mean, of features that arrive batch by batch."""
 
     def __init__(self, dims: int, device: torch.device | str = "cpu"):
         self.count = 0
@@ -38,7 +38,7 @@ class Moments:
 
     @classmethod
     def of(cls, features: Tensor) -> "Moments":
-        """The moments of all features (N,D), where they lie."""
+        """The moments of all features (N,D), on their device."""
         moments = cls(features.shape[1], features.device)
         for some in features.split(CHUNK):
             moments.add(some)
@@ -46,7 +46,7 @@ class Moments:
 
     @classmethod
     def from_tensors(cls, tensors: Mapping[str, Tensor], device: torch.device | str = "cpu") -> "Moments":
-        """What `tensors` gave, on a device."""
+        """The inverse of `tensors`, on a device."""
         moments = cls(len(tensors["mean"]), device)
         moments.count = int(tensors["count"])
         moments.mean.copy_(tensors["mean"])
@@ -54,16 +54,16 @@ class Moments:
         return moments
 
     def tensors(self) -> dict[str, Tensor]:
-        """All there is to keep, by name."""
+        """The complete state, by name."""
         return {"count": torch.tensor(self.count), "mean": self.mean, "scatter": self.scatter}
 
     def add(self, features: Tensor) -> None:
-        """Take in a batch (B,D)."""
+        """Add a batch (B,D)."""
         if not len(features):
             return
         x = wide(features).to(self.mean.device)
         mean, total = x.mean(0), self.count + len(x)
-        if not math.isfinite(float(mean @ mean)):  # which no finite float32 can make infinite
+        if not math.isfinite(float(mean @ mean)):  # finite float32 numbers cannot make it infinite
             raise InputError("some features are not finite numbers; look for NaN or infinity in the images")
         x, step = x - mean, mean - self.mean
         self.scatter.addmm_(x.T, x).addmm_(step[:, None], step[None], alpha=self.count * len(x) / total)
@@ -77,7 +77,7 @@ class Moments:
 
     @property
     def root(self) -> Tensor:
-        """The covariance's symmetric square root, (D,D); computed once, since many sets meet one reference."""
+        """The covariance's symmetric square root, (D,D). It is computed once, because many sets share a reference."""
         if self._root is None:
             values, vectors = torch.linalg.eigh(self.covariance)
             self._root = _scaled(vectors, values.cpu().clamp_min(0).sqrt()) @ vectors.T
@@ -85,7 +85,7 @@ class Moments:
 
 
 class Distance(NamedTuple):
-    """A distance, and one standard deviation of it over other samples in the same number."""
+    """A distance, and its standard deviation over other sets of as many samples."""
 
     value: float
     spread: float
@@ -97,14 +97,14 @@ def frechet(samples: Moments, reference: Moments) -> float:
 
 
 def frechet_with_spread(samples: Moments, reference: Moments, features: Tensor) -> Distance:
-    """The same, and how far it would move with other samples in the same number.
+    """The same, with its standard deviation over other sets of as many samples.
 
-    features (N,D): the samples', or those of some of them. A sample at c from the mean m adds
+    features (N,D) are those of all samples, or of some. A sample at c from the mean m adds
     2 c.(m - m_r) + c.c - c.T c to the distance, where T = R (R A R)^-1/2 R transports A to the reference.
     """
     values, vectors = torch.linalg.eigh(_product(samples, reference))
     values = values.cpu()
-    seen = values > values[-1] * len(values) * torch.finfo(values.dtype).eps  # what neither has is transported nowhere
+    seen = values > values[-1] * len(values) * torch.finfo(values.dtype).eps  # directions without variance are left out
     half = _scaled(vectors, torch.where(seen, values, torch.inf) ** -0.25).T @ reference.root  # T = half.T half
     gap = samples.mean - reference.mean
     added = []
@@ -116,7 +116,7 @@ def frechet_with_spread(samples: Moments, reference: Moments, features: Tensor) 
 
 
 def _scaled(vectors: Tensor, factors: Tensor) -> Tensor:
-    """Columns (D,D) times factors (D,) that lie on the CPU."""
+    """Columns (D,D) times factors (D,) that are on the CPU."""
     return vectors * factors.to(vectors.device)
 
 
@@ -128,7 +128,7 @@ def _product(samples: Moments, reference: Moments) -> Tensor:
 
 
 def _distance(samples: Moments, reference: Moments, values: Tensor) -> float:
-    """With the eigenvalues (D,) of R A R; never below 0, where rounding could put equal sets."""
+    """The distance from the eigenvalues (D,) of R A R. It is never below 0, even if rounding makes it so."""
     gap = samples.mean - reference.mean
     traces = samples.covariance.trace() + reference.covariance.trace()
     return max(0.0, float(gap @ gap + traces) - 2 * float(values.cpu().clamp_min(0).sqrt().sum()))
@@ -138,6 +138,6 @@ def _check(a: Moments, b: Moments) -> None:
     dims = len(a.mean)
     if min(a.count, b.count) <= dims:
         raise InputError(
-            f"a Fréchet distance in {dims:,} dimensions needs more than {dims:,} images on either side; there are "
+            f"a Fréchet distance in {dims:,} dimensions needs more than {dims:,} images on each side; there are "
             f"{a.count:,} and {b.count:,}: give more images, or use KID"
         )

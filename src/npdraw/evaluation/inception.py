@@ -1,9 +1,9 @@
-"""`Inception`: the network of 2015-12-05 whose features FID compares; inference alone.
+"""`Inception`: the network of 2015-12-05 whose features FID compares; inference only.
 
 Choices: batch norm is folded into the convolutions, so a layer is one convolution and a ReLU. Tensors have
-TensorFlow's scope names with `_` for `/`. The network is built from one table, which also says what each convolution is
-called in the public file. That file is a pickle, the one that npdraw opens, and only when its hash is the published
-one. A file is read whole, so what was hashed is what is loaded.
+TensorFlow's scope names with `_` for `/`. The network is built from one table, which also gives the name of each
+convolution in the public file. That file is the only pickle that npdraw opens, and only if its hash is the published
+one. A file is read completely before it is hashed, so the hashed bytes are the loaded bytes.
 """
 
 import hashlib
@@ -26,7 +26,7 @@ from npdraw.data.fetch import Remote, fetch
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
-SIDE = 299  # of the images that the network sees
+SIDE = 299  # pixels per side of the network's input
 EPSILON = 0.001  # of its batch norm
 PUBLIC = Remote(
     "pt_inception-2015-12-05-6726825d.pth",
@@ -36,13 +36,13 @@ PUBLIC = Remote(
 )
 ESTIMATED = "4d00c5585f4ff6e2345023e60410f9209eae34cdfa90180992b542eee1e52106"  # SHA-256 of the file with estimates
 ADVICE = (
-    f"Get {PUBLIC.urls[0]} by hand and give it with --inception FILE, or do without the scores that need it "
-    "(--metrics of evaluate, --model-stage.score-every 0 of train)"
+    f"Get {PUBLIC.urls[0]} by hand and give it with --inception FILE, or omit the scores that need it "
+    "(evaluate: choose other --metrics; train: --model-stage.score-every 0)"
 )
 
-# A block is its scope, its name in the public file and its towers side by side; a tower is "SCOPE PUBLIC STEPS". Steps:
-# 64 is a 1 x 1 convolution to 64 channels, 64:1x7 one of height 1 and width 7, 64:1x3+3x1 two side by side; max and avg
-# are 3 x 3 pools. All keep the size, but those with /2 or /1: that stride, no padding.
+# A block has a scope, a name in the public file and parallel towers; a tower is "SCOPE PUBLIC STEPS". Steps: 64 is a
+# 1 x 1 convolution to 64 channels, 64:1x7 is one of height 1 and width 7, 64:1x3+3x1 is two in parallel; max and avg
+# are 3 x 3 pools. All keep the size, except those with /2 or /1, which have that stride and no padding.
 _STEM = "_ _ 32:3x3/2 32:3x3/1 64:3x3 max/2 80 192:3x3/1 max/2"
 _STEM_PUBLIC = ("Conv2d_1a_3x3", "Conv2d_2a_3x3", "Conv2d_2b_3x3", "Conv2d_3b_1x1", "Conv2d_4a_3x3")
 _35 = "_ branch1x1 64 | tower branch5x5 48 64:5x5 | tower_1 branch3x3dbl 64 96:3x3 96:3x3 | tower_2 branch_pool avg {}"
@@ -76,7 +76,7 @@ _POOLS = {
     "avg": partial(F.avg_pool2d, kernel_size=3, stride=1, padding=1, count_include_pad=False),
 }
 
-Tower = list[str | list[str]]  # its steps in order, each the name of a pool or of convolutions side by side
+Tower = list[str | list[str]]  # its steps in order, each the name of a pool, or names of parallel convolutions
 
 
 class Inception(nn.Module):
@@ -86,8 +86,8 @@ class Inception(nn.Module):
 
     def __init__(self, digest: str, estimated: bool):
         super().__init__()
-        self.digest = digest  # of the file the weights come from: the first 16 digits of its SHA-256
-        self.estimated = estimated  # whether two tensors are estimates, which figures must say
+        self.digest = digest  # of the weights file: the first 16 digits of its SHA-256
+        self.estimated = estimated  # whether two tensors are estimates; figures must then say so
         self.name = "Inception 2015-12-05" + (", estimated" if estimated else "")
         self.public: dict[str, str] = {}  # name of a convolution -> its name in the public file
         self.blocks: dict[str, list[Tower]] = {}
@@ -98,12 +98,12 @@ class Inception(nn.Module):
             width = sum(out for _, out in built)
 
     def _build(self, block: str, public: str, text: str, width: int) -> tuple[Tower, int]:
-        """Make a tower's convolutions: its steps, and how many channels come out of it."""
+        """Make a tower's convolutions. Returns its steps and its number of output channels."""
         place, branch, *words = text.split()
         scope = "".join(f"{part}_" for part in (block, place) if part.strip("_"))
         several = sum(word not in _POOLS for word in words) > 1
         tower: Tower = []
-        number = 0  # of steps so far that convolve
+        number = 0  # of convolution steps so far
         for word in words:
             if word in _POOLS:
                 tower.append(word)
@@ -127,19 +127,19 @@ class Inception(nn.Module):
 
     @torch.no_grad()
     def forward(self, images: Tensor) -> dict[str, Tensor]:
-        """Features: spatial means of the last layer, and of the last one of 768 channels.
+        """Features: spatial means of the last layer, and of the last layer with 768 channels.
 
         images (B, 1 or 3, H, W) float in [0,1] -> {"2048": (B,2048), "768": (B,768)} float32
         """
         if images.dim() != 4 or images.shape[1] not in (1, 3) or not images.is_floating_point():
             found = f"{tuple(images.shape)} of {images.dtype}"
-            raise InputError(f"Inception sees float images (B, 1 or 3, H, W) in [0, 1], not {found}")
+            raise InputError(f"Inception needs float images (B, 1 or 3, H, W) in [0, 1], not {found}")
         features = {}
         with _exact(images.device.type):
             x = F.interpolate(images.float(), (SIDE, SIDE), mode="bilinear", align_corners=False)
             x = (2 * x - 1).expand(-1, 3, -1, -1)  # (B,3,299,299)
             if x.device.type == "cpu":
-                x = x.contiguous(memory_format=torch.channels_last)  # half as fast again here, slower on CUDA
+                x = x.contiguous(memory_format=torch.channels_last)  # 1.5 times as fast here, slower on CUDA
             for block, towers in self.blocks.items():
                 x = _joined([self._climb(tower, x) for tower in towers])
                 if block in ("mixed_7", "mixed_10"):
@@ -156,14 +156,14 @@ class Inception(nn.Module):
 
 
 def _joined(maps: list[Tensor]) -> Tensor:
-    """Maps side by side, without a copy where there is one alone."""
+    """Feature maps, concatenated; a single map is not copied."""
     return maps[0] if len(maps) == 1 else torch.cat(maps, 1)
 
 
 @contextmanager
 def _exact(device: str) -> Iterator[None]:
-    """Convolutions in full float32: TF32, torch's default for them on CUDA, keeps 10 bits of a number and autocast no
-    more, and a distance that hangs on the rounding of a device is no figure to compare.
+    """Convolutions in full float32. TF32, torch's default for them on CUDA, keeps 10 bits of a number, and autocast not
+    more. A distance that depends on the rounding of a device could not be compared.
     """
     conv = torch.backends.cudnn.conv  # type: ignore[attr-defined]
     before = conv.fp32_precision
@@ -183,7 +183,7 @@ def load_inception(
 ) -> Inception:
     """The network with the weights of a file: the given one, $NPDRAW_INCEPTION, or the public one, downloaded once.
 
-    A .safetensors file holds folded tensors and is taken at its word; a .pth or .pt file must be the public one.
+    A .safetensors file holds folded tensors, and any such file is accepted. A .pth or .pt file must be the public one.
     """
     path = path or os.environ.get("NPDRAW_INCEPTION")
     if not path:
@@ -203,7 +203,7 @@ def load_inception(
                 raise InputError(f"{file} is not {PUBLIC.path} as published: npdraw opens no other pickle. {ADVICE}")
             tensors = _folded(torch.load(BytesIO(content), map_location="cpu", weights_only=True), net.public)
         case _:
-            raise InputError(f"{file} should be a .safetensors file of folded weights or {PUBLIC.path}")
+            raise InputError(f"{file} must be a .safetensors file of folded weights, or {PUBLIC.path}")
     _check(file, tensors, net.state_dict())
     net.load_state_dict({name: tensors.pop(name).float().to(device) for name in list(tensors)}, assign=True)
     net = net.requires_grad_(False).eval()
@@ -216,11 +216,11 @@ def _plain(file: Path, content: bytes) -> dict[str, Tensor]:
     try:
         return load(content)
     except (SafetensorError, ValueError, KeyError) as error:
-        raise InputError(f"{file} is damaged or no safetensors file: {error}; get it anew") from None
+        raise InputError(f"{file} is damaged or not a safetensors file: {error}; get it again") from None
 
 
 def _folded(public: dict[str, Tensor], names: dict[str, str]) -> dict[str, Tensor]:
-    """Each convolution of the public file and its batch norm as one convolution; the classifier is left away."""
+    """Each convolution of the public file and its batch norm as one convolution, without the classifier."""
     tensors = {}
     for name, foreign in names.items():
         parts = ("conv.weight", "bn.weight", "bn.bias", "bn.running_mean", "bn.running_var")
@@ -234,8 +234,8 @@ def _folded(public: dict[str, Tensor], names: dict[str, str]) -> dict[str, Tenso
 def _check(file: Path, tensors: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
     for what, names in (("lacks", wanted.keys() - tensors.keys()), ("has a foreign", tensors.keys() - wanted.keys())):
         if names:
-            raise InputError(f"{file} {what} tensor {min(names)} ({len(names)} such): it is no folded Inception")
+            raise InputError(f"{file} {what} tensor {min(names)} ({len(names)} such): it is not a folded Inception")
     for name, tensor in tensors.items():
         if tensor.shape != wanted[name].shape or not tensor.is_floating_point():
             found, shape = f"{tuple(tensor.shape)} of {tensor.dtype}", tuple(wanted[name].shape)
-            raise InputError(f"{file}: {name} is {found}, not {shape} of floats: it is no folded Inception")
+            raise InputError(f"{file}: {name} is {found}, not {shape} of floats: it is not a folded Inception")

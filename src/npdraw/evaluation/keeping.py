@@ -1,5 +1,5 @@
-"""`keep`: a small network that figures stand on is trained once for a set of images, and found again by what it was
-trained on. One process trains, the others wait; a file that is not whole is made again."""
+"""`keep`: trains a small network for scores once per set of images, and finds it again by a hash of its training data.
+One process trains and the others wait. An incomplete file is made again."""
 
 import hashlib
 from collections.abc import Callable, Mapping
@@ -17,7 +17,7 @@ Network = TypeVar("Network", bound=nn.Module)
 
 
 def weights_digest(network: nn.Module) -> str:
-    """A name for a network's weights: figures of two must not be compared."""
+    """A hash of a network's weights: figures of two different networks must not be compared."""
     content = hashlib.sha256()
     for weights in network.state_dict().values():
         content.update(weights.cpu().numpy().tobytes())
@@ -34,8 +34,9 @@ def keep(
     progress: Progress,
     facts: tuple[str, ...] = (),
 ) -> Network:
-    """The network of this `kind` and these `words` (a hash), `title` in a sentence: from its file in `folder` into what
-    `make` gives, else from `train`. `facts` are numbers that belong to it beside its weights, by attribute."""
+    """The network of this `kind` and these `words` (a hash). Its file in `folder` is loaded into the network that
+    `make` returns; without a file, `train` trains it. `title` names it in messages. `facts` are attributes of the
+    network that are stored with its weights."""
     path = folder / f"{kind}-{words[:16]}.safetensors"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -43,20 +44,20 @@ def keep(
             try:
                 return _read(path, kind, make(), facts)
             except (ValueError, KeyError, TypeError, RuntimeError):
-                pass  # it is not there, or not whole
+                pass  # it is missing or incomplete
             network = train()
             known: Mapping[str, Any] = {name: getattr(network, name) for name in facts}
             write_tensors(path, kind, network.state_dict(), {**known, "digest": weights_digest(network)})
             return network
     except OSError as error:
         raise InputError(
-            f"cannot keep {title} in {folder} ({error.strerror or error}); make room there, or choose another folder "
-            "with --data-dir"
+            f"cannot store {title} in {folder} ({error.strerror or error}); check the free space and the permissions, "
+            "or choose another folder with --data-dir"
         ) from None
 
 
 def _read(path: Path, kind: str, network: Network, facts: tuple[str, ...]) -> Network:
-    """The weights of a file put into a network; whatever does not fit raises."""
+    """Load the weights of a file into a network; raises if anything does not fit."""
     tensors, meta = read_tensors(path, kind)
     network.load_state_dict(tensors)
     for name in facts:

@@ -1,12 +1,13 @@
-"""The kernel distance between two sets of features, KID where the features are Inception's.
+"""The kernel distance between two sets of features (KID if the features are Inception's).
 
-The squared maximum mean discrepancy with the kernel (x.y / D + 1)^3, unbiased: its expectation is 0 for samples of one
-distribution, in any number, where a Fréchet distance is always above. Mean and standard deviation over random subsets.
+It is the squared maximum mean discrepancy with the kernel (x.y / D + 1)^3, unbiased: for two sets from one distribution
+its expectation is 0, for any number of samples. A Fréchet distance would be above 0. The result is the mean and the
+standard deviation over random subsets.
 
 Choices:
-- A subset has at most half of the smaller side, so that subsets differ and their spread means something. Subsets share
-  images, so the spread is that of one subset and no standard error of the mean.
-- Float64: the terms are large and the difference between them small.
+- A subset has at most half of the smaller side, so that subsets differ and their spread is meaningful. Subsets share
+  images, so the spread is that of one subset, not a standard error of the mean.
+- It uses float64, because the terms are large and their difference is small.
 - torchmetrics has this too, and our tests compare with it, but it takes one to nine seconds to import.
 """
 
@@ -19,24 +20,23 @@ from torch import Tensor
 from npdraw.errors import InputError
 from npdraw.noise import seed_list, uniform, wide
 
-FEWEST = 4  # images on either side: two subsets of two
-_STREAM = 1001  # the first of those that choose subsets, two a subset
+FEWEST = 4  # images on each side: two subsets of two
+_STREAM = 1001  # first noise stream for the choice of subsets, two per subset
 
 
 class Kid(NamedTuple):
-    """Over the subsets. The mean may fall below 0, as an unbiased measure of 0 must."""
+    """Mean and spread over the subsets. The mean can be below 0, because the estimate is unbiased."""
 
     mean: float
     spread: float  # one standard deviation
 
 
 def kernel_distance(a: Tensor, b: Tensor, subsets: int = 100, size: int = 1000, seed: int = 0) -> Kid:
-    """The distance between features (N,D) and (M,D), computed where a lies: the same for the same seed."""
+    """The distance between features (N,D) and (M,D), computed on the device of a; the same for the same seed."""
     fewer = min(len(a), len(b))
     if fewer < FEWEST:
         raise InputError(
-            f"a kernel distance needs at least {FEWEST} images on either side; there are {len(a)} and {len(b)}: "
-            "give more"
+            f"a kernel distance needs at least {FEWEST} images on each side; there are {len(a)} and {len(b)}: give more"
         )
     size = min(size, fewer // 2)
     root = torch.tensor(seed_list(1, seed))
@@ -54,7 +54,7 @@ def kernel_distance(a: Tensor, b: Tensor, subsets: int = 100, size: int = 1000, 
 
 
 def _discrepancy(x: Tensor, y: Tensor) -> float:
-    """The unbiased squared discrepancy of two sets of one size, (n,D) each: no point meets itself."""
+    """The unbiased squared discrepancy of two sets of the same size, (n,D) each: no point is paired with itself."""
     n, dims = x.shape
     (xx, yy), xy = (((a @ a.T) / dims + 1) ** 3 for a in (x, y)), ((x @ y.T) / dims + 1) ** 3
     within = sum(k.sum() - k.trace() for k in (xx, yy))

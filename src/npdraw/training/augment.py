@@ -1,10 +1,10 @@
-"""What a step of training is given: images and parses as they are, mirrored, moved, in ink or in another order.
+"""The inputs of a training step: images and parses, plain, mirrored, moved, binarised or in another order.
 
 Choices:
-- Images (uint8) and parses live on the device when they fit in half of its free memory.
-- Parts lie on a grid, so an image moved by one pixel has another parse altogether. A prior with `shifts` learns from
-  such parses too, and is told the move, since samples should lie as the images lie.
-- A person keeps a region, or all but a region; a machine may keep single cells. A prior with `orders` learns to draw
+- Images (uint8) and parses are on the device if they fit in half of its free memory.
+- Parts lie on a grid, so an image that is moved by one pixel has a completely different parse. A prior with `shifts`
+  also learns from such parses. It is told the move, because samples should have the position of the images.
+- A person keeps a region, or all but a region; a program may keep single cells. A prior with `orders` learns to draw
   such cells first, then all others, both in raster order. Half of the parses stay in raster order.
 """
 
@@ -23,18 +23,18 @@ STAYS = 0.5  # share of images that are not moved
 
 
 class Images(NamedTuple):
-    """Images and their parses, on the device when they fit."""
+    """Images and their parses, on the device if they fit."""
 
     pixels: Subset  # (N,C,H,W) uint8
-    seeds: Tensor  # (N,) of each image's own ink, where images are binarised once; on the device
-    parses: Drawing  # on the device; of the images and, where there are mirror images, of these after them
+    seeds: Tensor  # (N,) of each image's ink, if images are binarised once; on the device
+    parses: Drawing  # on the device; of the images, then of the mirror images if there are any
 
     @property
     def mirrored(self) -> bool:
         return len(self.parses) > len(self.pixels)
 
     def any_side(self, index: Tensor) -> Tensor:
-        """Of images index (B,) on the device these or, by chance, their mirror images: those have N more."""
+        """For index (B,) on the device: each image or, at random, its mirror image, whose index is larger by N."""
         if not self.mirrored:
             return index
         return index + len(self.pixels) * (torch.rand(len(index), device=index.device) < 0.5)
@@ -48,8 +48,8 @@ class Images(NamedTuple):
         return images, self.parses[index.to(device)]
 
     def take_anew(self, index: Tensor, mode: str) -> tuple[Tensor, Drawing]:
-        """Images index (B,) on the device, or mirror images of them, as a step of training sees them, and their parses:
-        with ink that is new each time where that is the mode."""
+        """The images of index (B,) on the device, or their mirror images, as a training step sees them, and their
+        parses. In mode `dynamic` the ink is drawn again each time."""
         index = self.any_side(index)
         images, parses = self.take(index, index.device)
         if mode == "dynamic":
@@ -59,13 +59,13 @@ class Images(NamedTuple):
         return images, parses
 
     def take_ink(self, index: Tensor, device: torch.device, mode: str) -> tuple[Tensor, Drawing]:
-        """The same with images as the model sees them outside of training: binarised once, where they are at all."""
+        """Images and parses as the model sees them outside of training: binarised once, if they are binarised."""
         images, parses = self.take(index, device)
         return images if mode == "none" else binarise(images, self.seeds[index.to(device)]), parses
 
 
 def resident(images: Subset, model: NPDraw, seed: int, mirrored: bool = False) -> Images:
-    """Images and parses, on the device where that is a GPU with room; on the CPU images stay where they lie.
+    """Images and parses, on the device if it is a GPU with enough memory. On the CPU images stay where they are.
 
     An image's ink is a function of the seed and of its number in the set.
     """
@@ -79,28 +79,28 @@ def resident(images: Subset, model: NPDraw, seed: int, mirrored: bool = False) -
 
 
 def parses_of(images: Stack, model: NPDraw, mirrored: bool, move: tuple[int, int] = (0, 0)) -> Drawing:
-    """Of images and, where asked for, of their mirror images after them, all moved alike."""
+    """The parses of images and, if `mirrored`, then of their mirror images, all moved by the same move."""
     sides: list[Stack] = [images, Mirrored(images)] if mirrored else [images]
     sides = [Moved(side, *move) for side in sides] if any(move) else sides
     return Drawing.cat([parse(side, model.bank.parts, model.grid) for side in sides])
 
 
 def moves_of(shifts: int) -> list[tuple[int, int]]:
-    """Down and to the right, none first: all moves by up to so many pixels."""
+    """All moves (down, right) by up to `shifts` pixels, (0, 0) first."""
     reach = range(-shifts, shifts + 1)
     return [(0, 0), *((down, right) for down in reach for right in reach if (down, right) != (0, 0))]
 
 
 def some_moves(count: int, moves: int, device: torch.device) -> Tensor:
-    """By which move each of so many images is moved, drawn from torch's own generator: (count,) int64"""
+    """The number of a move for each of `count` images, drawn from torch's own generator: (count,) int64"""
     stays = torch.rand(count, device=device) < STAYS
     return torch.where(stays, 0, torch.randint(1, moves, (count,), device=device))
 
 
 def some_orders(count: int, grid: Grid, device: torch.device) -> Tensor:
-    """Numbers of steps, (count,T), by torch's own generator; step t of a parse is place t.
+    """Orders of the steps, (count,T), drawn from torch's own generator; step t of a parse is place t.
 
-    What comes first is no place, or `some_places`.
+    Either `some_places` come first, or the order is raster order.
     """
     first = some_places(count, grid, device) & (torch.rand(count, 1, device=device) < 0.5)
     return (torch.arange(grid.cells, device=device) + grid.cells * ~first).argsort(dim=1)

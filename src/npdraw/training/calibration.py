@@ -1,6 +1,7 @@
-"""`calibrate`: BatchNorm's statistics, estimated anew before a model is scored or saved.
+"""`calibrate`: BatchNorm's statistics, estimated again before a model is scored or saved.
 
-Training normalises by each batch, sees relaxed canvases, and has other weights than the averaged ones.
+The running statistics of training do not fit: training normalises by each batch, sees relaxed canvases, and has other
+weights than the averaged ones.
 """
 
 import contextlib
@@ -19,12 +20,12 @@ CALIBRATION = 4_000  # images that BatchNorm's statistics are estimated on
 
 @torch.no_grad()
 def calibrate(model: NPDraw, training: Images) -> None:
-    """Estimate BatchNorm's statistics anew: the posterior's on images, then the decoder's on hard canvases: of parses
-    where it learns from nothing else, else of the posterior.
+    """Estimate BatchNorm's statistics again: the posterior's on images, then the decoder's on hard canvases. These are
+    the canvases of parses if the decoder learns only from parses, otherwise those of the posterior.
 
-    One layer after the other: a layer's statistics are those of what enters it once the layers before it normalise by
-    theirs, as they will in use. Taken in one pass, behind layers that normalise by each batch, they can be far off
-    where a canvas is mostly empty (a grey haze, and 19 nats an image, on MNIST).
+    This goes layer by layer: when a layer is estimated, all layers before it already normalise as they will in use. In
+    one pass the earlier layers would normalise by each batch. The statistics can then be far off if a canvas is mostly
+    empty (on MNIST a grey haze, and 19 nats per image).
     """
     count = min(CALIBRATION, len(training.pixels))
     chosen = order(len(training.pixels), model.config.seed, "calibration", 0)[:count]  # images may be sorted by class
@@ -38,11 +39,11 @@ def calibrate(model: NPDraw, training: Images) -> None:
 
 
 class _Enough(Exception):
-    """What is needed of a pass has been seen."""
+    """Stops a forward pass once the layer's input has been seen."""
 
 
 def _calibrate(net: nn.Module, inputs: Sequence[Tensor]) -> None:
-    """Give each BatchNorm of a net the mean and variance of all that enters it, from the first layer to the last."""
+    """Give each BatchNorm of a net the mean and variance of its inputs, from the first layer to the last."""
     for layer in [m for m in net.modules() if isinstance(m, nn.BatchNorm2d)]:
         n, total, squares = _sums(net, layer, inputs)
         mean = total / n
@@ -52,7 +53,7 @@ def _calibrate(net: nn.Module, inputs: Sequence[Tensor]) -> None:
 
 
 def _sums(net: nn.Module, layer: nn.Module, inputs: Sequence[Tensor]) -> Tensor:
-    """Number, sum and sum of squares of what enters a layer when a net is given all inputs: (3,width) float64"""
+    """Number, sum and sum of squares of a layer's inputs when the net is given all `inputs`: (3,width) float64"""
     sums: list[Tensor] = []
 
     def see(_: nn.Module, args: tuple[Tensor]) -> None:

@@ -1,4 +1,4 @@
-"""`make_fabric`: Lightning's Fabric for the processes that there are."""
+"""`make_fabric`: Lightning's Fabric for one or several processes."""
 
 import logging
 import os
@@ -21,18 +21,18 @@ def make_fabric(config: Config, device: str) -> Fabric:
     nodes = int(os.environ["SLURM_NNODES"]) if here.slurm else here.world // here.local_world
     if nodes * here.local_world != here.world:
         raise InputError(
-            f"srun starts {here.world} processes on {many(nodes, 'node')}; say with --ntasks-per-node how many on each"
+            f"srun starts {here.world} processes on {many(nodes, 'node')}; give --ntasks-per-node, the number on each"
         )
     if device == "cuda" and torch.cuda.device_count() < here.local_world:
         raise InputError(
-            f"{here.local_world} processes on a machine need as many GPUs, and this one sees "
-            f"{torch.cuda.device_count()}; start fewer, and with srun ask for --gpus-per-node, not for GPUs by task"
+            f"{here.local_world} processes on a machine need as many GPUs, but this one sees "
+            f"{torch.cuda.device_count()}; start fewer processes; with srun, ask for --gpus-per-node, not GPUs per task"
         )
-    for name in ("lightning.fabric", "lightning.pytorch"):  # their advice is not ours
+    for name in ("lightning.fabric", "lightning.pytorch"):  # hide their advice
         logging.getLogger(name).setLevel(logging.ERROR)
     backend = "gloo" if device == "cpu" else "nccl"
     several = DDPStrategy(process_group_backend=backend, find_unused_parameters=config.model_stage.joint)
-    alone = here.world == 1  # said aloud, since Fabric takes a mere batch script of SLURM for several processes
+    alone = here.world == 1  # explicit, because Fabric takes any SLURM batch script for several processes
     return Fabric(
         accelerator=device,
         devices=here.local_world,

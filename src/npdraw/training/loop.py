@@ -1,8 +1,8 @@
 """`fit`: the loop that both stages share, over Lightning Fabric.
 
-What makes a killed run end in the same bits: all randomness of step s is a function of (seed, stage, s), set anew
-before each step, and the order of an epoch a function of (seed, stage, epoch). So a checkpoint is weights, averages
-and optimizer state, and no generator's state.
+A killed run ends in the same bits: all randomness of step s is a function of (seed, stage, s), set before each step.
+The order of an epoch is a function of (seed, stage, epoch). So a checkpoint needs weights, averages and optimizer
+state, but no generator state.
 """
 
 import math
@@ -23,35 +23,35 @@ from npdraw.progress import Progress
 from npdraw.training.muon import Muon
 from npdraw.training.run import Run, pack_optimizer, unpack_optimizer
 
-COMPILE = "reduce-overhead"  # CUDA graphs: steps of such small nets are bound by launches
+COMPILE = "reduce-overhead"  # CUDA graphs: steps of such small nets are bound by kernel launches
 
 
 @dataclass
 class Stage:
-    """What one stage brings to the loop."""
+    """The settings and functions of one stage for the loop."""
 
     name: str
     objective: nn.Module  # objective(*batch) -> NamedTuple of scalar tensors with `total`
     epochs: int
-    batch: int  # images a step over all processes
+    batch: int  # images per step over all processes
     rate: float
     decay: bool
     warmup: int
     ema: float
     batch_of: Callable[[Tensor, int, int], Sequence[Any]]  # (indices, step, epoch) -> arguments of the objective
     after_epoch: Callable[[int, int], dict[str, float]]  # (epoch, step) -> metrics, with the averaged weights in place
-    extra: dict[str, Tensor]  # further tensors that belong to the stage's state; changed in place or by key
-    setting: str  # what to lower when memory is short
-    muon: Sequence[nn.Parameter] = ()  # what Muon moves, with Adam for all else; none: Adam alone
-    patience: int = 0  # how often nothing better may be found (`keep_best`) before the stage ends early; 0: never
+    extra: dict[str, Tensor]  # further tensors of the stage's state; changed in place or by key
+    setting: str  # the setting to lower when memory is short
+    muon: Sequence[nn.Parameter] = ()  # parameters for Muon, with Adam for all others; none: Adam for all
+    patience: int = 0  # how many times in a row `keep_best` may find nothing better before the stage ends; 0: no limit
 
     def over(self) -> bool:
-        """Whether to stop before the last epoch: a function of `extra`, so that a run stops there after a break too."""
+        """Whether to stop before the last epoch. It depends only on `extra`, so a resumed run stops there too."""
         return bool(self.patience and "waited" in self.extra and self.extra["waited"] >= self.patience)
 
 
 class Average:
-    """Exponential moving average of trained weights, and the exchange of the two."""
+    """Exponential moving average of trained weights; `swap` exchanges weights and averages."""
 
     def __init__(self, parameters: list[nn.Parameter], decay: float):
         self.parameters, self.decay = parameters, decay
@@ -60,12 +60,12 @@ class Average:
     @torch.no_grad()
     def update(self, step: int) -> None:
         if self.decay:
-            decay = min(self.decay, (1 + step) / (10 + step))  # short runs must forget their start too
+            decay = min(self.decay, (1 + step) / (10 + step))  # so that short runs forget their start too
             torch._foreach_lerp_(self.values, [p.detach() for p in self.parameters], 1 - decay)
 
     @torch.no_grad()
     def swap(self) -> None:
-        """Exchange weights and averages; twice is as it was."""
+        """Exchange weights and averages; a second call undoes the first."""
         for p, v in zip(self.parameters, self.values, strict=False):
             held = p.detach().clone()
             p.copy_(v)
@@ -73,8 +73,8 @@ class Average:
 
 
 def keep_best(extra: dict[str, Tensor], value: Tensor | float, epoch: int, net: nn.Module) -> None:
-    """Into a stage's `extra`: the least value so far, of which epoch it is, its weights, and how often none was less
-    since."""
+    """Store in a stage's `extra`: the lowest value so far, its epoch, its weights, and how many values since then were
+    not lower."""
     extra["waited"] = extra.get("waited", torch.tensor(0)) + 1
     if "best" not in extra or value < extra["best"]:
         extra["best"], extra["epoch"] = torch.as_tensor(value, dtype=torch.float64), torch.tensor(epoch)
@@ -83,17 +83,17 @@ def keep_best(extra: dict[str, Tensor], value: Tensor | float, epoch: int, net: 
 
 
 def best_weights(extra: dict[str, Tensor]) -> dict[str, Tensor]:
-    """What `keep_best` kept, as a net loads it."""
+    """The weights that `keep_best` kept, as a state dict."""
     return {k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")}
 
 
 def seed_step(seed: int, stage: str, step: int, rank: int) -> None:
-    """Make all draws of this step a function of its name."""
+    """Make all draws of this step a function of seed, stage, step and rank."""
     torch.manual_seed(hash_of(seed, stage, step, rank))
 
 
 def hash_of(*words: int | str) -> int:
-    """A 62-bit number of some integers and words, the same on every machine (Python's own hash is not)."""
+    """A 62-bit hash of some integers and words, the same on every machine (Python's own hash is not)."""
     value = 1469598103934665603
     for byte in repr(words).encode():
         value = ((value ^ byte) * 1099511628211) % 2**64
@@ -113,7 +113,7 @@ def rate_at(stage: Stage, step: int, total: int) -> float:
 
 
 def make_optimizer(trained: list[nn.Parameter], stage: Stage, device: torch.device) -> torch.optim.Optimizer:
-    """Adam for all that is trained, or for what the stage does not leave to Muon."""
+    """Adam for all trained parameters, except those that the stage gives to Muon."""
     if not stage.muon:
         return torch.optim.Adam(trained, lr=stage.rate, fused=device.type == "cuda")
     orthogonal = set(stage.muon)
@@ -122,9 +122,10 @@ def make_optimizer(trained: list[nn.Parameter], stage: Stage, device: torch.devi
 
 @contextmanager
 def interruptible(alone: bool) -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed: the first time it asks for a stop after the step, the second time it stops at once.
+    """Yields a function that says whether Ctrl-C was pressed. The first press asks for a stop after the step, the
+    second stops at once.
 
-    Of several processes each would see it at another step, and the others would wait for ever: there it stops at once.
+    Several processes would see it at different steps, and some would wait forever. There the first press stops at once.
     """
     pressed: list[int] = []
 
@@ -145,7 +146,7 @@ def interruptible(alone: bool) -> Iterator[Callable[[], bool]]:
 
 @contextmanager
 def enough_memory(device: torch.device, setting: str) -> Iterator[None]:
-    """Turn a lack of memory, on a GPU or on the CPU, into a sentence that names what to lower."""
+    """Turn a lack of memory, on a GPU or on the CPU, into a `TrainingError` that names the setting to lower."""
     try:
         yield
     except RuntimeError as error:
@@ -162,13 +163,13 @@ def _mean(fabric: Fabric, value: Tensor) -> Tensor:
 
 
 def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) -> None:
-    """Train `stage.objective` on `count` images, from the run's checkpoint if it is of this stage, to the last epoch.
+    """Train `stage.objective` on `count` images to the last epoch, from the run's checkpoint if it is of this stage.
 
-    On return the objective holds the averaged weights, where there is an average.
+    On return the objective holds the averaged weights, if there is an average.
     """
     config, device = run.config, fabric.device
     if count < fabric.world_size:
-        raise InputError(f"{count} training images cannot be shared by {fabric.world_size} processes; use fewer")
+        raise InputError(f"{count} training images are too few for {fabric.world_size} processes; start fewer")
     batch = max(1, min(stage.batch, count) // fabric.world_size) * fabric.world_size
     per_epoch, share = count // batch, batch // fabric.world_size
     total = stage.epochs * per_epoch
@@ -204,7 +205,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
     since, began = 0, time.monotonic()
 
     def flush() -> str:
-        """Mean metrics since the last time, logged; a loss that is not finite ends the run here."""
+        """Log the mean metrics since the last call. A loss that is not finite ends the run here."""
         nonlocal sums, since, began
         if not since:
             return ""
@@ -227,7 +228,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         while step < total and not stage.over():
             epoch, place = divmod(step, per_epoch)
             if place == 0:
-                indices = order(count, config.seed, stage.name, epoch).to(device)  # once: no copy, no wait in a step
+                indices = order(count, config.seed, stage.name, epoch).to(device)  # once per epoch: no copy in a step
             seed_step(config.seed, stage.name, step, fabric.global_rank)
             first = place * batch + fabric.global_rank * share
             losses = objective(*stage.batch_of(indices[first : first + share], step, epoch))
@@ -255,6 +256,6 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
                 save(step)
             progress.step(text)
             if asked():
-                goes_on = "; the same command goes on" if run.writes else ""
+                goes_on = "; the same command continues the run" if run.writes else ""
                 raise KeyboardInterrupt(f"stopped at step {step:,} of stage {stage.name}{goes_on}")
     average.swap()

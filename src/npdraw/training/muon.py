@@ -1,11 +1,11 @@
-"""`Muon`: an optimizer that moves the weights of convolutions along orthogonal matrices, and all else as Adam does.
+"""`Muon`: an optimizer that moves the weights of convolutions along orthogonal matrices, and all others as Adam does.
 
-Gradients of a convolution have few large singular values, and the directions of the many small ones are hardly learned.
-Muon (Jordan et al., 2024) takes the momentum of a weight as a matrix and brings all its singular values near 1, by
-Newton-Schulz steps: products of matrices alone, which a GPU does fast and in bf16. Choices:
-- An update is scaled to the root mean square of a usual step of Adam (Liu et al., 2025): one rate serves both.
-- Weights of one shape as matrices are stacked, since a step of such small nets is bound by launches.
-- A step never waits for the device: Adam's count of steps lies there too, as its fused kernel wants it.
+The gradient of a convolution has few large singular values. The directions of its many small ones are hardly learned.
+Muon (Jordan et al., 2024) takes the momentum of a weight as a matrix and brings all its singular values near 1 by
+Newton-Schulz steps. These are matrix products only, which a GPU computes fast and in bf16. Choices:
+- An update is scaled to the root mean square of a usual step of Adam (Liu et al., 2025), so one rate serves both.
+- Weights with the same shape as matrices are stacked, because a step of such small nets is bound by kernel launches.
+- A step never waits for the device: Adam's step count is there too, as its fused kernel requires.
 """
 
 from collections.abc import Iterable
@@ -19,16 +19,16 @@ MOMENTUM = 0.95
 BETAS, EPS = (0.9, 0.999), 1e-8  # of Adam
 ITERATIONS = 5
 FIRST, THIRD, FIFTH = 3.4445, -4.7750, 2.0315  # s -> 3.4445 s - 4.7750 s^3 + 2.0315 s^5: small ones rise fastest
-SCALE = 0.2  # a usual root mean square of what Adam moves weights by, in units of the rate
+SCALE = 0.2  # usual root mean square of an update by Adam, in units of the rate
 SMALLEST = 1e-12  # norm of a matrix; below it an update fades to 0
 
 
 class Muon(torch.optim.Optimizer):
-    """Muon for some weights of two or more dimensions, seen as (first dimension, all others), Adam for the others."""
+    """Muon for some weights of two or more dimensions, as matrices (first dimension, all others); Adam for the rest."""
 
     def __init__(self, muon_params: Iterable[nn.Parameter], adam_params: Iterable[nn.Parameter], lr: float):
         groups = [{"params": list(muon_params)}, {"params": list(adam_params)}]
-        super().__init__(groups, {"lr": lr, "fused": True})  # fused: a loaded count of steps goes to the device
+        super().__init__(groups, {"lr": lr, "fused": True})  # fused: a loaded step count is moved to the device
         for p in groups[0]["params"]:
             self.state[p] = {"momentum": torch.zeros_like(p)}
         for p in groups[1]["params"]:
@@ -36,7 +36,7 @@ class Muon(torch.optim.Optimizer):
             self.state[p] = {**averages, "step": torch.zeros((), device=p.device)}
 
     @torch.no_grad()
-    def step(self, closure: None = None) -> None:  # type: ignore[override]  # nobody needs a closure
+    def step(self, closure: None = None) -> None:  # type: ignore[override]  # no closure is needed
         """Move all parameters that have a gradient."""
         first, second = self.param_groups
         alike: dict[tuple[int, int], list[Any]] = {}  # (rows, columns) -> parameters
@@ -59,10 +59,10 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """Matrices (N,rows,columns) with singular values brought near 1: above 0.002 of the norm, to 0.68 to 1.21."""
+    """Matrices (N,rows,columns) with singular values near 1: those above 0.002 of the norm become 0.68 to 1.21."""
     if matrices.shape[1] > matrices.shape[2]:
         return orthogonal(matrices.mT).mT  # the shorter side is squared
-    norms = torch.linalg.vector_norm(matrices, dim=(1, 2), keepdim=True)  # (N,1,1), no singular value is larger
+    norms = torch.linalg.vector_norm(matrices, dim=(1, 2), keepdim=True)  # (N,1,1); no singular value is larger
     x = matrices / norms.clamp_min(SMALLEST)
     x = x.bfloat16() if x.is_cuda else x
     for _ in range(ITERATIONS):

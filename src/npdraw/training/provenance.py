@@ -1,5 +1,5 @@
-"""What made a model: the command, the code, the images and the device. It is written beside the weights, so that a file
-of them says where it comes from."""
+"""The provenance of a model: the command, the code, the images and the device. It is stored with the weights, so that
+a weights file says where it comes from."""
 
 import os
 import shlex
@@ -17,7 +17,7 @@ PATIENCE = 10  # seconds to wait for git
 
 
 def made_by(call: str, config: Config, device: torch.device, processes: int) -> dict[str, Any]:
-    """This process: what was asked of it, or else the call in Python, and what it runs on."""
+    """The provenance of this process: its command line, or else the call in Python, the versions and the device."""
     name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
     found = {
         "command": _command() or call,
@@ -31,7 +31,7 @@ def made_by(call: str, config: Config, device: torch.device, processes: int) -> 
 
 
 def _command() -> str:
-    """The words that started this program; none in a notebook or at a prompt."""
+    """The command line of this program; empty in a notebook or at a prompt."""
     if not hasattr(sys.modules["__main__"], "__file__"):
         return ""
     program = Path(sys.argv[0])
@@ -40,8 +40,8 @@ def _command() -> str:
 
 
 def _commit() -> str:
-    """What $NPDRAW_COMMIT says, for code that was copied away from its history; otherwise the commit of the work tree
-    that this package lies in, `-dirty` where files differ from it."""
+    """$NPDRAW_COMMIT, for code that was copied without its git history. Otherwise the commit of the work tree that
+    contains this package, with `-dirty` if files differ from it."""
     tree = Path(npdraw.__file__).parents[2]
     if (said := os.environ.get("NPDRAW_COMMIT")) or not (tree / ".git").exists():
         return said or ""

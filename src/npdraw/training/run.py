@@ -1,6 +1,6 @@
-"""`Run`: one run's directory. It holds config.yaml, bank.safetensors, metrics.jsonl, TensorBoard events, pictures/,
-checkpoints/ and model/ (what `NPDraw.from_pretrained` reads). The same command on the same directory goes on from the
-last checkpoint; another config is refused.
+"""`Run`: the directory of a run. It holds config.yaml, bank.safetensors, metrics.jsonl, TensorBoard events, pictures/,
+checkpoints/ and model/ (which `NPDraw.from_pretrained` reads). The same command on the same directory continues from
+the last checkpoint. A different config is refused.
 """
 
 import json
@@ -23,19 +23,19 @@ class Run:
 
     def __init__(self, folder: Path, config: Config, writes: bool):
         self.folder, self.config, self.writes = folder, config, writes
-        self.made: dict[str, Any] = {}  # what this process is, as provenance.py tells it
+        self.made: dict[str, Any] = {}  # the provenance of this process (provenance.py)
         self._events: dict[str, Any] = {}
 
     @classmethod
     def open(cls, folder: str | Path, config: Config, writes: bool = True) -> "Run":
-        """Look at a directory without writing: a new or empty one, or one that holds a run of the same config."""
+        """Open a directory without writing: a new or empty one, or one that holds a run of the same config."""
         run = cls(Path(folder), config, writes)
         if run.folder.exists() and not run.folder.is_dir():
             raise InputError(f"{folder} is a file; choose a folder for the run")
         if run.started:
             old, new = to_dict(store.read_config(run._config)), to_dict(config)
             changed = [f"{k}.{n}" if isinstance(v, dict) else k for k, v in new.items() for n in _differing(old[k], v)]
-            if "init_digest" not in changed:  # the same weights, wherever they lie now
+            if "init_digest" not in changed:  # the same weights, wherever they are now
                 changed = [name for name in changed if name != "init"]
             if changed == ["data.digest"]:
                 raise InputError(f"the images have changed since the run in {folder} began; choose another --out")
@@ -45,9 +45,9 @@ class Run:
                 )
             if changed:
                 name = ("init" if "init" in changed else changed[0]).replace("_", "-")
-                raise InputError(f"{folder} holds a run with another {name}; choose another --out, or remove it")
+                raise InputError(f"{folder} holds a run with a different {name}; choose another --out, or remove it")
         elif run.folder.exists() and any(not p.name.endswith(".tmp") for p in run.folder.iterdir()):
-            raise InputError(f"{folder} is not empty and holds no run; choose another --out")
+            raise InputError(f"{folder} is not empty and does not hold a run; choose another --out")
         return run
 
     @property
@@ -59,7 +59,7 @@ class Run:
         return self._config.is_file()
 
     def start(self, bank: PartBank) -> None:
-        """Write config and bank, the config first: a directory with a config is a run, if only just begun."""
+        """Write config and bank, the config first: a directory with a config is a run."""
         if self.writes and not self.has_bank:
             store.write_config(self.config, self._config)
             store.save_bank(bank, self._bank)
@@ -84,12 +84,12 @@ class Run:
     def save(self, stage: str, step: int, tensors: dict[str, Tensor]) -> None:
         """Replace the checkpoint, atomically."""
         if self.writes:
-            began = {k: v for k, v in self.provenance.items() if k == "command"}  # the one that the run began with
+            began = {k: v for k, v in self.provenance.items() if k == "command"}  # the command that started the run
             meta = {"stage": stage, "step": step, "made": self.made | began}
             store.write_tensors(self._checkpoint, "checkpoint", tensors, meta)
 
     def load(self) -> tuple[str, int, dict[str, Tensor]]:
-        """Stage, step and tensors of the last checkpoint; ("prior", 0, {}) where there is none."""
+        """Stage, step and tensors of the last checkpoint; ("prior", 0, {}) if there is none."""
         if not self._checkpoint.is_file():
             return STAGES[0], 0, {}
         tensors, meta = store.read_tensors(self._checkpoint, "checkpoint")
@@ -97,7 +97,7 @@ class Run:
 
     @property
     def provenance(self) -> dict[str, Any]:
-        """What made the last checkpoint; where there is none, this process."""
+        """The provenance of the last checkpoint or, if there is none, of this process."""
         if not self._checkpoint.is_file():
             return self.made
         return dict(store.read_meta(self._checkpoint, "checkpoint").get("made", self.made))
@@ -105,7 +105,7 @@ class Run:
     # --- metrics ---
 
     def rewind(self, stage: str, step: int) -> None:
-        """Drop metrics that were written after the checkpoint that the run goes on from."""
+        """Drop metrics that were written after the checkpoint from which the run continues."""
         path = self.folder / "metrics.jsonl"
         if self.writes and path.is_file():
             now = (STAGES.index(stage), step)
@@ -118,7 +118,7 @@ class Run:
             return
         with open(self.folder / "metrics.jsonl", "a", encoding="utf-8") as file:
             file.write(json.dumps({"stage": stage, "step": step, **values}) + "\n")
-        if stage not in self._events:  # one folder a stage: a writer forgets all steps from its first one on
+        if stage not in self._events:  # one folder per stage, because a new writer purges all steps from its first one
             from torch.utils.tensorboard import SummaryWriter
 
             self._events[stage] = SummaryWriter(str(self.folder / "events" / stage), purge_step=step)
@@ -126,7 +126,7 @@ class Run:
             self._events[stage].add_scalar(name, value, step)
 
     def metrics(self) -> list[dict[str, Any]]:
-        """All lines so far; a last line that was cut off is not one."""
+        """All lines so far, without a last line that was cut off."""
         rows, path = [], self.folder / "metrics.jsonl"
         for line in store.read_text(path).splitlines() if path.is_file() else ():
             try:
@@ -136,7 +136,7 @@ class Run:
         return rows
 
     def best_prior(self) -> dict[str, float]:
-        """The epoch of stage one whose weights are kept, with its validation loss; {} where there is none."""
+        """The epoch of stage one whose weights are kept, with its validation loss; {} if there is none."""
         rows = [r for r in self.metrics() if r["stage"] == "prior" and "validation" in r]
         best = min(rows, key=lambda r: float(r["validation"]), default={})
         return {key: best[key] for key in ("epoch", "validation") if best}
@@ -164,5 +164,5 @@ def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor
         _, index, key = name.split(".", 2)
         state.setdefault(int(index), {})[key] = tensor
     optimizer.load_state_dict({"state": state, "param_groups": optimizer.state_dict()["param_groups"]})
-    for p, held in optimizer.state.items():  # laid out as their weights are: fused kernels take it for granted
+    for p, held in optimizer.state.items():  # in the memory layout of the weights: fused kernels require it
         held.update({k: torch.empty_like(p).copy_(v) for k, v in held.items() if k != "step"})

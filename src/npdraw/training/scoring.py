@@ -1,7 +1,8 @@
-"""`SampleScore`: how far a model's samples are from validation images, small enough to be taken while it trains.
+"""`SampleScore`: the distance of a model's samples from validation images, fast enough to compute during training.
 
-FID in the largest space of the network that as many images fill, else KID: of Inception, the 2048-d features above
-2,048 images, the 768-d ones above 768. A covariance of fewer images than dimensions would make a number, but no score.
+It is the FID in the largest feature space that has fewer dimensions than there are images. With Inception these are
+the 2048-d features above 2,048 images, and the 768-d ones above 768. With fewer images it is the KID, because a
+covariance of fewer images than dimensions gives no meaningful FID.
 """
 
 from functools import cached_property
@@ -22,15 +23,15 @@ QUIET = Progress(quiet=True)
 
 
 class SampleScore:
-    """The distance of as many samples as validation images from these; `name` says which distance it is.
+    """The distance between validation images and as many samples; `name` says which distance it is.
 
-    validation holds the images and seeds (N,) the numbers that their ink is a function of.
+    `validation` holds the images, and `seeds` (N,) the seeds of their ink.
     """
 
     def __init__(self, network: Extractor, validation: Subset, seeds: Tensor, config: Config, device: torch.device):
         self.network, self.device = network, device
         self.count = min(config.model_stage.score_images, len(validation))
-        which = torch.arange(self.count) * len(validation) // self.count  # evenly: images may be sorted by class
+        which = torch.arange(self.count) * len(validation) // self.count  # evenly spaced: images may be sorted by class
         chosen = Subset(validation.images, validation.index[which.to(validation.index.device)])
         self.pictures = Pictures(chosen, seeds.cpu()[which], config.data.ink)
         spaces = filled(network, self.count)
@@ -47,7 +48,7 @@ class SampleScore:
         return self._describe(self.pictures)
 
     def __call__(self, model: NPDraw) -> float:
-        """Of samples by the seeds from 0 on, so that two models are compared on the same noise."""
+        """The score of samples with seeds 0, 1, ..., so that two models are compared on the same noise."""
         pixels, _ = draw(model, self.count, 0, None, QUIET)
         seen = self._describe(sampled(pixels, self.pictures.ink))
         if self.name == "kid":

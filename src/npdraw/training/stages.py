@@ -1,8 +1,8 @@
 """The paper's two stages, and the guide of a flow between them.
 
-Stage one trains the prior on parses and keeps the epoch with the least validation loss. Stage two trains posterior and
-decoder with the prior fixed, and keeps the weights whose samples are nearest to validation images, where it is told to
-score them. In several processes BatchNorm normalises by each process's own share of the batch.
+Stage one trains the prior on parses and keeps the epoch with the lowest validation loss. Stage two trains posterior and
+decoder with the prior fixed. If it scores samples, it keeps the weights whose samples are nearest to validation images.
+With several processes, BatchNorm normalises by each process's own share of the batch.
 """
 
 import math
@@ -31,7 +31,7 @@ SCORED = 1_000  # validation images that stage two is scored on while it trains
 
 
 class PriorLoss(NamedTuple):
-    """Minus log p of parses in nats an image, whole and by variable."""
+    """Minus log p of parses in nats per image, in total and by variable."""
 
     total: Tensor
     what: Tensor
@@ -40,7 +40,7 @@ class PriorLoss(NamedTuple):
 
 
 class PriorObjective(nn.Module):
-    """Stage one's loss as one forward call, as processes and compilers want it."""
+    """Stage one's loss as one forward call, as DDP and torch.compile require."""
 
     def __init__(self, prior: Prior, precision: str):
         super().__init__()
@@ -56,7 +56,7 @@ class PriorObjective(nn.Module):
 
 
 class GuideLoss(NamedTuple):
-    """The error of a guide's velocity, the mean over the batch."""
+    """The error of a guide's velocity, averaged over the batch."""
 
     total: Tensor
 
@@ -95,8 +95,8 @@ class ModelObjective(nn.Module):
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
-    """bf16 where it helps and float32 where it must be. Fabric's own mixed precision would also turn images and noise
-    into bf16, in which uniforms round to 1 and 256 grey levels do not fit."""
+    """Autocast to bf16. Fabric's own mixed precision would also turn images and noise into bf16, in which uniforms
+    round to 1 and 256 grey levels do not fit."""
     enabled = precision == "bf16" or (precision == "auto" and device.type == "cuda")
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
@@ -108,7 +108,7 @@ def fit_prior(
     s = run.config.prior_stage
     objective, extra = PriorObjective(model.prior, run.config.precision), dict[str, Tensor]()
     moves, parses = moves_of(run.config.prior.shifts), training.parses
-    if len(moves) > 1:  # then of each move, in their order, those of all images, so moved
+    if len(moves) > 1:  # append the parses of all moved images, move by move
         moved = (parses_of(training.pixels, model, training.mirrored, move) for move in moves[1:])
         parses = Drawing.cat([parses, *moved])
 
@@ -116,7 +116,7 @@ def fit_prior(
         objective.eval()
         with torch.no_grad():
             losses = [-model.prior.terms(validation.parses[i]).total() for i in _chunks(len(validation.pixels))]
-        loss = fabric.broadcast(torch.cat(losses).cpu().double().mean())  # all keep and stop alike
+        loss = fabric.broadcast(torch.cat(losses).cpu().double().mean())  # all processes decide by the same value
         keep_best(extra, loss, epoch + 1, objective)
         return {"epoch": epoch + 1, "validation": float(loss)}
 
@@ -128,7 +128,7 @@ def fit_prior(
         order = some_orders(len(index), model.grid, fabric.device) if model.prior.orders else None
         return *parses[index].tensors(), order, move
 
-    if run.config.init and not run.load()[1]:  # no epoch may be better than the weights it starts from
+    if run.config.init and not run.load()[1]:  # score the starting weights: perhaps no epoch is better
         run.rewind("prior", -1)
         run.log("prior", 0, after_epoch(-1, 0))
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
@@ -137,12 +137,12 @@ def fit_prior(
     fit(fabric, run, stage, len(training.pixels), progress)
     if extra:
         objective.load_state_dict(best_weights(extra))
-        epoch, of = int(extra["epoch"]), f"prior: best validation loss {float(extra['best']):.3f} nats an image"
-        progress.say(f"{of}, {f'after epoch {epoch}' if epoch else 'of the weights it starts from; no epoch had less'}")
+        epoch, of = int(extra["epoch"]), f"prior: best validation loss {float(extra['best']):.3f} nats per image"
+        progress.say(f"{of}, {f'after epoch {epoch}' if epoch else 'of the starting weights; no epoch was better'}")
 
 
 def fit_guide(fabric: Fabric, run: Run, model: NPDraw, training: Images, progress: Progress) -> None:
-    """What comes between the stages where a flow has a guide: this one alone, as stage two trains the flow itself."""
+    """Between the two stages: train a flow's guide alone, in the same way as stage two trains the flow."""
     s, guide = run.config.model_stage, guide_of(model.requires_grad_(False)).requires_grad_(True)
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
@@ -159,7 +159,7 @@ def fit_guide(fabric: Fabric, run: Run, model: NPDraw, training: Images, progres
 
 
 def _inner(net: nn.Module, optimizer: str) -> list[nn.Parameter]:
-    """What Muon moves of a net that is to be trained: the weights of all convolutions but the first and the last."""
+    """The parameters of a net for Muon: the weights of all convolutions except the first and the last."""
     weights = [p for p in net.parameters() if p.ndim == 4 and p.requires_grad]
     return weights[1:-1] if optimizer == "muon" else []
 
@@ -173,8 +173,8 @@ def fit_model(
     progress: Progress,
     network: Extractor | None,
 ) -> dict[str, float]:
-    """Stage two; leaves the model calibrated, with the decoder of its best score where it is scored, and says of which
-    epoch that is."""
+    """Stage two. It leaves the model calibrated, with the weights of its best score if it takes scores, and returns
+    their epoch and score."""
     config, s, device = run.config, run.config.model_stage, fabric.device
     model.requires_grad_(True)
     model.prior.requires_grad_(s.joint)
@@ -183,13 +183,13 @@ def fit_model(
     score = SampleScore(network, validation.pixels, validation.seeds, config, device) if network else None
     model.prior.eval()
     extra: dict[str, Tensor] = {}
-    # Where the decoder learns from parses alone, samples tell nothing of the posterior, which learns on to the end.
+    # If the decoder learns from parses only, samples say nothing about the posterior, which is trained to the end.
     scored_net = model.decoder if s.always_parsed and not s.joint else model
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
         images, parses = training.take_anew(index.to(device), config.data.binarise)
         share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
-        # no share at all is another graph to compile, so not for some epochs alone
+        # None compiles to another graph, so it is used for all epochs or for none
         parsed = None if s.always_parsed else torch.rand(len(images), device=device) < share
         heat = torch.full((), max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
         weight = s.kl * s.kl_every if step % s.kl_every == 0 else 0.0
@@ -197,14 +197,14 @@ def fit_model(
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
         last = epoch + 1 == s.epochs
-        pictured = not last and (epoch + 1) % config.picture_epochs == 0  # the last epoch's come when the stage is over
+        pictured = not last and (epoch + 1) % config.picture_epochs == 0  # those of the last epoch come after the stage
         scored = score is not None and (last or (epoch + 1) % s.score_every == 0)
         if not (pictured or scored):
             return {}
         found: dict[str, float] = {"epoch": epoch + 1}
         calibrate(model, training)
         if score is not None and scored:
-            value = found[f"validation_{score.name}"] = fabric.broadcast(score(model))  # all keep and stop alike
+            value = found[f"validation_{score.name}"] = fabric.broadcast(score(model))  # the same for all
             keep_best(extra, value, epoch + 1, scored_net)
         return found | (finish(run, model, validation, found) if pictured else {})
 
@@ -225,12 +225,12 @@ def fit_model(
 
 
 def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) -> dict[str, float]:
-    """What a person wants of the model as it stands, once it is calibrated: the saved model, pictures, scores.
+    """Save a calibrated model and its pictures, and return its validation scores.
 
-    `kept` says of which epoch of stage two its weights are, with their score where there is one.
+    `kept` holds the epoch of stage two that its weights come from, and their score if there is one.
     """
     model.eval()
-    count = min(SCORED, len(validation.pixels))  # evenly chosen: images may be sorted by class
+    count = min(SCORED, len(validation.pixels))  # evenly spaced: images may be sorted by class
     index = torch.arange(count) * len(validation.pixels) // count
     images, parses = validation.take_ink(index, model.device, run.config.data.binarise)
     bound = model.elbo(images)._asdict() if model.likely else {}

@@ -1,6 +1,6 @@
-"""`train`: images to a trained model, in the paper's two stages (stages.py), in a run directory (run.py).
+"""`train`: trains a model on images in the paper's two stages (stages.py), in a run directory (run.py).
 
-A killed run goes on from its last checkpoint; see loop.py for why it ends in the same bits.
+A killed run continues from its last checkpoint; loop.py explains why it ends in the same bits.
 """
 
 from collections.abc import Callable
@@ -30,7 +30,7 @@ from npdraw.training.run import Run
 from npdraw.training.stages import SHOWN, finish, fit_guide, fit_model, fit_prior
 from npdraw.words import many
 
-SCORES = ("validation_fid", "validation_fid_768", "validation_kid")  # whichever the number of images allows
+SCORES = ("validation_fid", "validation_fid_768", "validation_kid")  # the number of images decides which
 
 
 def train(
@@ -41,9 +41,9 @@ def train(
     quiet: bool = False,
     network: Callable[..., Extractor] = load_inception,
 ) -> NPDraw:
-    """Train a model on a data set in a run directory, or go on with the run that the directory holds.
+    """Train a model on a data set in a run directory, or continue the run in that directory.
 
-    `network(device=, progress=)` loads what samples are scored with, where the config asks for scores.
+    `network(device=, progress=)` loads the network for the scores of samples, if the config asks for scores.
     """
     config = settle(config, data)
     fabric = make_fabric(config, device)
@@ -58,7 +58,7 @@ def train(
         start = store.load_model(config.init) if config.init else None
         if run.has_bank:
             bank = run.bank()
-            progress.say(f"going on with the run in {folder}")
+            progress.say(f"continuing the run in {folder}")
         elif start is not None:
             bank = start.bank
             progress.say(f"starting from {config.init}, with its bank of {config.bank.parts} parts")
@@ -69,7 +69,7 @@ def train(
         run.start(bank)
         torch.manual_seed(config.seed)
         model = NPDraw(config, bank).to(fabric.device)
-        if fabric.device.type == "cuda":  # the layout that convolutions want there: none is changed in a step
+        if fabric.device.type == "cuda":  # the layout that convolutions use there, so no step converts it
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if start is not None:
             model.load_state_dict(model.state_dict() | _widened(start.state_dict(), model.state_dict()))
@@ -88,11 +88,11 @@ def train(
         kept = fit_model(fabric, run, model, training, validation, progress, scorer)
         with enough_memory(fabric.device, "the model's sizes"):
             if not model.likely:
-                progress.say(f"model: drawing {SHOWN} samples and some reconstructions, which takes a flow a while")
+                progress.say(f"model: drawing {SHOWN} samples and some reconstructions; with a flow this takes a while")
             scores = finish(run, model, validation, kept)
             run.log("done", 0, scores)
             if model.likely:
-                progress.say(f"model: validation ELBO {scores['validation_elbo']:.1f} nats an image")
+                progress.say(f"model: validation ELBO {scores['validation_elbo']:.1f} nats per image")
         if run.writes:
             rows = run.metrics()
             keys = ["total", "validation", "reconstruction", "kl", "regulariser"]
@@ -103,8 +103,8 @@ def train(
 
 
 def _widened(start: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Weights to start from, which may lack a guide, and the channel of maps in a flow's first layer: that starts at 0,
-    so the flow begins as it was."""
+    """The weights to start from. They may lack a guide, or the channel of maps in a flow's first layer. That channel
+    starts at 0, so the flow starts unchanged."""
     found = dict(start)
     for name, x in start.items():
         if name.startswith("decoder.") and x.ndim == 4 and wanted[name].shape[1] == x.shape[1] + 1:
@@ -113,20 +113,20 @@ def _widened(start: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, T
 
 
 def settle(config: Config, data: ImageSet) -> Config:
-    """The config with what the images alone can say, and the weights to start from; images that it is not for are
-    refused, and so are settings that the weights are not for."""
+    """The config, completed with facts about the images and the digest of the weights to start from. Images that do not
+    fit the config are refused, and so are settings that do not fit the weights."""
     start = _check_start(config) if config.init else ""
     found, wanted = ((x.channels, x.height, x.width) for x in (data, config.data))
     if found != wanted and config.init:
         raise InputError(
             f"{data.name} holds images of {describe(*found)}, but {config.init} is a model of {describe(*wanted)}; "
-            "give images of that kind: a folder of pictures is read so, where neither --size nor --colour is given"
+            "give such images, or a folder of pictures without --size and --colour, which is read in this format"
         )
     if found != wanted:
         raise InputError(
-            f"{data.name} holds images of {describe(*found)}, the config is for {describe(*wanted)}; give other "
-            f"images, or --data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}; pictures of your "
-            f"own are made to fit by --size {config.data.width}x{config.data.height}"
+            f"{data.name} holds images of {describe(*found)}, but the config is for {describe(*wanted)}; give other "
+            f"images, or --data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}; for pictures of "
+            f"your own, --size {config.data.width}x{config.data.height} resizes them"
         )
     chosen = choose(data, config.split, config.data.validation)
     if config.model_stage.score_every and len(chosen.validation) < FEWEST:
@@ -137,33 +137,33 @@ def settle(config: Config, data: ImageSet) -> Config:
     stage, guided = config.model_stage, bool(config.init) and store.model_config(config.init).decoder.guide > 0
     if config.decoder.guide and not (stage.guide_epochs or guided):
         raise InputError(
-            "the guide would learn nothing; give --model-stage.guide-epochs, fewer than the flow has, or "
+            "the guide would learn nothing; give --model-stage.guide-epochs (fewer than the flow's epochs), or "
             "--decoder.guide 0 --decoder.guidance 0"
         )
-    later = config.init and not guided  # the flow that is given a guide has learned before
+    later = config.init and not guided  # the guide is added to a flow that was trained before
     if stage.guide_epochs >= stage.epochs > 0 and not later:
         raise InputError(
-            f"a guide learns for a shorter time than its flow, which has {many(stage.epochs, 'epoch')}; give "
-            "--model-stage.guide-epochs fewer"
+            f"a guide must learn for a shorter time than its flow, which has {many(stage.epochs, 'epoch')}; lower "
+            "--model-stage.guide-epochs"
         )
     digest = chosen.train.digest()
     return replace(config, data=replace(config.data, inverted=data.inverted, digest=digest), init_digest=start)
 
 
 def _check_start(config: Config) -> str:
-    """The hash of the weights that a run starts from; a config that they are not for is refused."""
-    if config.init_digest and not store.is_model(config.init):  # a run, gone on with from another folder, say
+    """The hash of the weights that a run starts from. A config that does not fit them is refused."""
+    if config.init_digest and not store.is_model(config.init):  # for example, a run continued from another folder
         raise InputError(
-            f"this run starts from {config.init}, and there is no model at {Path(config.init).absolute()}; give --init "
-            "with the place where it is now"
+            f"this run starts from {config.init}, but there is no model at {Path(config.init).absolute()}; give its "
+            "present path with --init"
         )
     own = fixed(store.model_config(config.init))
     for name, value in fixed(config).items():
-        # a model without a guide, or without maps, may be given them
+        # a guide or maps may be added to a model without them
         if value != own[name] and (name not in ("decoder.guide", "decoder.maps") or own[name]):
             option = name.replace("_", "-")
             raise InputError(
-                f"{option} {value} does not go with the weights of {config.init}, which are for {own[name]}; leave "
-                f"--{option} away, or --init"
+                f"{option} {value} does not fit the weights of {config.init}, which are for {own[name]}; omit "
+                f"--{option}, or --init"
             )
     return store.weights_hash(config.init)
