@@ -28,7 +28,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 bench: $(READY)
-	set -e; for name in parsing loading scoring sampling training growth; do \
+	set -e; for name in parsing loading scoring sampling editing training growth; do \
 		echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
 
 # The stamp is written last, so an interrupted install is taken up again, and a finished one is left alone.
