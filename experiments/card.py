@@ -110,9 +110,9 @@ def _older(scores: Mapping[str, Any]) -> list[str]:
     if "adherence_parses" not in scores:
         return []
     return [
-        "Locality and canvas adherence are of whole pictures decoded anew, at the model's own freedom where it has one, "
-        "and canvas adherence of samples is of what the prior drew. Edits have since come to keep the picture around "
-        "them (docs/editing.md); how far these spread is not scored yet."
+        "Locality and canvas adherence are of whole pictures decoded anew, at the model's own freedom where it has "
+        "one, and canvas adherence of samples is of what the prior drew. Edits have since come to keep the picture "
+        "around them (docs/editing.md); how far these spread is not scored yet."
     ]
 
 

@@ -253,7 +253,7 @@ def ship(folder: Path, name: str) -> None:
     settings = json.loads(store.read_text(weights / store.SETTINGS))
     settings["config"]["data"]["source"] = found["set"]  # a name, not where the images lay in training
     show.save_picture(picture, target / "samples.png")
-    store.save_drawing(drawn.drawing[:DRAWN], target / "drawings.json", model.bank)
+    store.save_drawing(drawn.sketch[:DRAWN], target / "drawings.json", model.bank)
     store.write_text(target / "scores.json", store.read_text(scores))
     store.write_text(target / "README.md", page)
     with store.replacing(target / store.WEIGHTS) as temporary:

@@ -370,5 +370,5 @@ def test_the_verb_on_digits(tmp_path: Path, data_folder: Path, capsys: pytest.Ca
     assert scores["edit_part_beyond"]["value"] == 0 and 0.5 < scores["locality"]["value"] < 1
     assert 0.5 < scores["found_drawing"]["value"] <= 1 and 0.3 < scores["edit_region_found"]["value"] <= 1
     assert len(list((data_folder / "scores").glob("vae-*.safetensors"))) == 1
-    assert "edits of one part" in capsys.readouterr().out
-    assert "edits of one part" in (tmp_path / "a" / "report.html").read_text()
+    assert "change beyond edits of one part" in capsys.readouterr().out
+    assert "change beyond edits of one part" in (tmp_path / "a" / "report.html").read_text()

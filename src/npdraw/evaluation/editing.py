@@ -186,13 +186,15 @@ def rows(
         x = edited(model, pixels, drawing, kind, seed, progress)
         if not x.beyond.edits:  # of few samples: a share of nothing is no figure
             continue
-        note = f"share of the change beyond one cell around; {many(x.beyond.edits, 'edit')}, ± of their mean"
-        yield Score(f"edit_{kind}_beyond", f"edits of {words}", x.beyond.mean, known(x.beyond.error), note=note)
-        for i, label in enumerate(("new parts found", f"new parts among the {NEAREST} nearest")):
+        note = f"share of it that lies beyond one cell around; {many(x.beyond.edits, 'edit')}, ± of their mean"
+        yield Score(
+            f"edit_{kind}_beyond", f"change beyond edits of {words}", x.beyond.mean, known(x.beyond.error), note=note
+        )
+        for i, name in enumerate(("new parts found", f"new parts among the {NEAREST} nearest")):
             if x.found.parts:  # all may be erased
-                note = f"share of {many(x.found.parts, 'part')}; real: without keeping"
+                note = f"share of {many(x.found.parts, 'part')}; real: of parses, nothing kept"
                 note += f"; in another sample's picture: {figure(control[i])}" if control else ""
-                yield Score(f"edit_{kind}_{('found', 'near')[i]}", f"  {label}", x.found[i], None, ceiling[i], note)
+                yield Score(f"edit_{kind}_{('found', 'near')[i]}", f"  {name}", x.found[i], None, ceiling[i], note)
         if distance:
             yield distance(f"edit_{kind}", "  ", x.pictures, many(n, "edited picture"))
     note = "share that the parser finds in the sample's picture"
