@@ -99,23 +99,24 @@ def edit(drawing: Drawing, parts: Tensor, grid: Grid, kind: str, seed: int) -> t
 
 def around(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
     """Some cells (B,L) bool and all that touch them, as pixels of an image of (height, width): (B,H,W), 0 or 1"""
-    table = cells.cpu().double().reshape(-1, 1, grid.rows, grid.columns)
+    table = cells.cpu().float().reshape(-1, 1, grid.rows, grid.columns)
     near = F.max_pool2d(table, 3, 1, 1).flatten(1)  # (B,L)
-    return F.interpolate(grid.join(mask_cells(near, grid, torch.float64)), size)[:, 0]
+    return F.interpolate(grid.join(mask_cells(near, grid, torch.float32)), size)[:, 0]
 
 
 def spread(before: Tensor, after: Tensor, within: Tensor) -> Share:
     """The share of the changes between pictures (B,C,H,W) uint8 that lies within pixels (B,H,W), 0 or 1."""
     change = changes(before, after)
-    seen = change.sum((1, 2)) > 0
-    share = ((change * within).sum((1, 2)) / change.sum((1, 2)))[seen]
+    part, whole, area = (x.sum((1, 2), dtype=torch.float64) for x in (change * within, change, within))  # (B,) each
+    seen = whole > 0
+    share = (part / whole)[seen]
     error = float(share.std()) / math.sqrt(len(share)) if len(share) > 1 else math.nan
-    return Share(float(share.mean()), error, float(within.mean((1, 2))[seen].mean()), len(share))
+    return Share(float(share.mean()), error, float(area[seen].mean()) / within[0].numel(), len(share))
 
 
 def changes(before: Tensor, after: Tensor) -> Tensor:
-    """Absolute changes, all channels together: (B,H,W) float64 on the CPU"""
-    return (after.cpu().double() - before.cpu().double()).abs().sum(1)
+    """Absolute changes, all channels together: (B,H,W) on the CPU"""
+    return (after.cpu().short() - before.cpu().short()).abs().sum(1, dtype=torch.float32)
 
 
 # --- whether parts are in the picture ---
