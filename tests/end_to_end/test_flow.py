@@ -22,7 +22,7 @@ from npdraw.derive import adopt, derive
 from npdraw.drawing import Drawing
 from npdraw.evaluation import diagnosis, editing
 from npdraw.evaluation.frechet import Moments, frechet
-from npdraw.evaluation.protocol import PROTOCOLS, sides
+from npdraw.evaluation.protocol import PROTOCOLS, Sides, sides
 from npdraw.model import NPDraw
 from training import tiny
 
@@ -499,6 +499,12 @@ def test_all_that_applies_is_scored(tmp_path: Path) -> None:
     assert all(found["scores"][key] == row for key, row in again["scores"].items())
 
 
+def strokes_apart() -> Sides:
+    """Both sides of what `evaluate` scores here."""
+    images = tiny.strokes(130)
+    return sides(ImageSet("strokes", images[:88], images[88:]), PROTOCOLS["paper"], 12, False, None)
+
+
 def test_edits_are_those_of_the_verbs(model: NPDraw, tmp_path: Path) -> None:
     """Of the sample's own picture and seed, with its parse as its drawing, at freedom 0, the new parts kept."""
     free = NPDraw(replace(model.config, decoder=replace(model.config.decoder, freedom=0.75)), model.bank).eval()
@@ -507,6 +513,8 @@ def test_edits_are_those_of_the_verbs(model: NPDraw, tmp_path: Path) -> None:
     scores = evaluate([str(tmp_path / "free"), "--metrics", "editing", "--seed", "3"], tmp_path / "out")["scores"]
     sample, n = free.sample(6, seed=3), 6
     pictures = to_bytes(sample.images)
+    held_out = strokes_apart().reference.pixels[torch.arange(6) * 2]
+    ceiling = editing.found(free, to_bytes(free.decode(free.parse(held_out), freedom=0.0)), free.parse(held_out))
     assert scores["found_drawing"]["value"] == 1
     assert scores["found_sketch"]["value"] == editing.found(free, pictures, sample.sketch).share < 1
     for kind in editing.KINDS:
@@ -515,14 +523,13 @@ def test_edits_are_those_of_the_verbs(model: NPDraw, tmp_path: Path) -> None:
         new = editing.found(free, to_bytes(torch.stack(kept)), changed, cells)
         row = scores[f"edit_{kind}_found"]
         assert row["value"] == new.share and scores[f"edit_{kind}_beyond"]["value"] == 0
+        assert (row["real"], scores[f"edit_{kind}_near"]["real"]) == ceiling[:2]
         assert f"share of {new.parts} part" in row["note"]
 
 
 def test_kept_by_hand(model: NPDraw, tmp_path: Path) -> None:
     found = evaluate(["flow", "--metrics", "kept", "--seed", "3", "--freedom", "1"], tmp_path)["scores"]
-    train = tiny.strokes(130)[:88]
-    data = ImageSet("strokes", train, tiny.strokes(130)[88:])
-    both = sides(data, PROTOCOLS["paper"], 12, False, None)
+    both = strokes_apart()
     assert both.real is not None
     reference = Moments.of(Projection()(both.reference.pixels[:].float() / 255)["8"])
     everywhere = torch.ones(9).bool()
