@@ -4,14 +4,16 @@
 
 Plain: `NPDraw.decode` at freedom 0. Kept: the same with every part kept (projection.py). Edit: `NPDraw.redraw` of the
 upper 3/8 of the rows, whose parts are kept while the picture around them is set back after each evaluation. Each round
-makes the same drawings in all ways, one way after another. Times are medians over rounds. A ratio is the median of the
-rounds' own ratios to plain, so that a machine that is busy for a while slows both sides of it.
+makes the same drawings in all ways, one way after another. Times are medians over rounds, a ratio is the median of the
+rounds' own ratios to plain. On a GPU time is by the clock; on the CPU it is what the process had of all cores, since
+programs beside it change the clock's by more than the few percent that are looked for here.
 """
 
 import argparse
 import json
 import shlex
 import sys
+import time
 from collections.abc import Callable
 from pathlib import Path
 from statistics import median
@@ -24,6 +26,15 @@ from npdraw import store
 
 ROOT = Path(__file__).parents[1]
 FLOWS = [name for name in store.presets() if preset(name).decoder.likelihood == "flow"]
+
+
+def taken(work: Callable[[], object], device: str) -> float:
+    """Seconds of one call."""
+    if device == "cuda":
+        return seconds(work, device)
+    began = time.process_time()
+    work()
+    return time.process_time() - began
 
 
 def measure(name: str, pictures: int, evaluations: int, rounds: int, device: str) -> list[dict[str, Any]]:
@@ -40,13 +51,13 @@ def measure(name: str, pictures: int, evaluations: int, rounds: int, device: str
     }
     for work in ways.values():  # a GPU records its CUDA graph in the second call
         seconds(work, device, 3 if device == "cuda" else 1)
-    taken = [{way: seconds(work, device) for way, work in ways.items()} for _ in range(rounds)]
+    found = [{way: taken(work, device) for way, work in ways.items()} for _ in range(rounds)]
     return [
         {
             "preset": name,
             "way": way,
-            "seconds": median(t[way] for t in taken),
-            "ratio": median(t[way] / t["plain"] for t in taken),
+            "seconds": median(t[way] for t in found),
+            "ratio": median(t[way] / t["plain"] for t in found),
         }
         for way in ways
     ]
