@@ -20,12 +20,12 @@ from typing import Any
 import torch
 
 from npdraw import Grid, PartBank, parse, psnr, render
-from npdraw.canvas import Shrunk, to_unit
+from npdraw.canvas import Shrunk, to_bytes, to_unit
 from npdraw.data import load
 from npdraw.evaluation.features import Pictures, describe
 from npdraw.evaluation.frechet import Moments, frechet
 from npdraw.evaluation.inception import load_inception
-from npdraw.evaluation.protocol import PROTOCOLS, as_bytes, sampled, sides
+from npdraw.evaluation.protocol import PROTOCOLS, sampled, sides
 from npdraw.inputs import pick_device
 from npdraw.progress import Progress
 
@@ -87,7 +87,7 @@ def canvases(name: str, source: str, inception: Path, rows: list[dict[str, Any]]
             seen = grid.shrink(both.real.grey(slice(None), device))
             parts = PartBank.build(Shrunk(data.train, grid), size, row["M"], PATCHES, 0).parts.to(device)
             made = [render(parse(x, parts, grid), parts, grid) for x in seen.split(1000)]
-            row["fid"] = round(frechet(moments(sampled(as_bytes(torch.cat(made)), ink)), reference), 3)
+            row["fid"] = round(frechet(moments(sampled(to_bytes(torch.cat(made)), ink)), reference), 3)
             print(row, flush=True)
 
 

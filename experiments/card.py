@@ -77,7 +77,7 @@ test draws again from the weights.
 {_protocol(found, heat)}
 
 {markdown(HEAD, [tuple(x.strip() for x in cells(score)) for score in read_scores(found).values()])}
-{_lines(found["notes"])}
+{_lines([*found["notes"], *_older(found["scores"])])}
 ## Where it loses
 
 {_lines([*_diagnosis(read_scores(found)), facts.failures if own else facts.failures_plus])}
@@ -103,6 +103,17 @@ def _protocol(found: Mapping[str, Any], heat: str) -> str:
         f"{heat}) against {against['count']:,} {against['part']} images{ink}. "
         f"Network: {network['name'].split(',')[0]}{estimated}. docs/scores.md says what each figure is.{theirs}"
     )
+
+
+def _older(scores: Mapping[str, Any]) -> list[str]:
+    """Of what the rows of edits are where a model was scored before edits kept the picture around them."""
+    if "adherence_parses" not in scores:
+        return []
+    return [
+        "Locality and canvas adherence are of whole pictures decoded anew, at the model's own freedom where it has "
+        "one, and canvas adherence of samples is of what the prior drew. Edits have since come to keep the picture "
+        "around them (docs/editing.md); how far these spread is not scored yet."
+    ]
 
 
 def _diagnosis(scores: Mapping[str, Score]) -> list[str]:

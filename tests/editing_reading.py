@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 Step = tuple[int, int, int]  # what, where, whether
 Cells = dict[int, int]  # place -> part
 Part = Sequence[Sequence[Sequence[float]]]  # (C,K,K)
+Picture = Sequence[Sequence[Sequence[float]]]  # (C,H,W)
 
 
 def distance(a: Sequence[float], b: Sequence[float]) -> float:
@@ -134,3 +135,54 @@ def blend(drawings: Sequence[Mapping[int, int]], weights: Sequence[float], seed:
         if place in drawings[chosen]:
             made[place] = drawings[chosen][place]
     return made
+
+
+def place_of(y: int, x: int, scale: int, canvas: tuple[int, int], size: int) -> tuple[int, int]:
+    """Row and column of the cell that a pixel of an image, so many times as large as its canvas, lies in."""
+    height, width = canvas
+    down, across = -(-height // size), -(-width // size)
+    return (y // scale + (down * size - height) // 2) // size, (x // scale + (across * size - width) // 2) // size
+
+
+def change_beyond(
+    before: Picture, after: Picture, edited: Iterable[int], scale: int, canvas: tuple[int, int], size: int
+) -> float | None:
+    """The share of the change of all pixels that lies in cells which touch no edited one; nothing without a change."""
+    across, total, outside = -(-canvas[1] // size), 0.0, 0.0
+    cells = [(place // across, place % across) for place in edited]
+    for c in range(len(before)):
+        for y in range(len(before[c])):
+            for x in range(len(before[c][y])):
+                change = abs(after[c][y][x] - before[c][y][x])
+                row, column = place_of(y, x, scale, canvas, size)
+                total += change
+                if all(abs(row - r) > 1 or abs(column - s) > 1 for r, s in cells):
+                    outside += change
+    return outside / total if total else None
+
+
+def found_in(
+    picture: Picture, cells: Mapping[int, int], parts: Sequence[Part], scale: int, canvas: tuple[int, int]
+) -> list[tuple[bool, int]]:
+    """Of each drawn cell in a picture of bytes: whether Alg. 1 draws the same part there, and how many parts are nearer
+    to the cell than this one."""
+    (height, width), channels, size = canvas, len(parts[0]), len(parts[0][0])
+    down, across = -(-height // size), -(-width // size)
+    top, left = (down * size - height) // 2, (across * size - width) // 2
+    found = []
+    for place, part in cells.items():
+        values = []
+        for c in range(channels):
+            for i in range(size):
+                for j in range(size):
+                    y, x = place // across * size + i - top, place % across * size + j - left
+                    inside, value = 0 <= y < height and 0 <= x < width, 0.0
+                    if inside:  # the average of the pixels of this pixel of the canvas
+                        for dy in range(scale):
+                            for dx in range(scale):
+                                value += picture[c][y * scale + dy][x * scale + dx] / 255 / scale**2
+                    values.append(value)
+        away = [distance(values, numbers(p)) for p in parts]
+        drawn = min(away) - distance(values, [0.0] * len(values)) <= 0.01
+        found.append((drawn and away.index(min(away)) == part, sum(d < away[part] for d in away)))
+    return found

@@ -1,4 +1,4 @@
-"""The benchmarks of sampling, training and growth run at their smallest, and their tables can be read."""
+"""The benchmarks of sampling, editing, training and growth run at their smallest, and their tables can be read."""
 
 import json
 import os
@@ -51,6 +51,18 @@ def test_sampling() -> None:
     assert (whole["preset"], whole["whole images"]) == ("digits", "3")
     assert number(whole["images/s"]) * number(whole["seconds"]) == pytest.approx(3, rel=0.02)
     assert all(100 < number(row["peak MiB"]) < 5_000 for row in (prior, whole))
+
+
+def test_editing(tmp_path: Path) -> None:
+    smallest = ("--presets", "cifar10-plus", "--pictures", "1", "--evaluations", "3", "--rounds", "3")
+    (rows,) = tables(run("editing", "--device", "cpu", *smallest, "--results", tmp_path))
+    found = json.loads((tmp_path / "editing-cpu.json").read_text(encoding="utf-8"))
+    assert (found["pictures"], found["evaluations"], found["rounds"]) == (1, 3, 3)
+    assert [(r["preset"], r["way"]) for r in rows] == [("cifar10-plus", way) for way in ("plain", "kept", "edit")]
+    for printed, kept in zip(rows, found["rows"], strict=True):
+        assert number(printed["seconds"]) == pytest.approx(kept["seconds"], rel=0.02) and kept["seconds"] > 0
+        assert number(printed["ratio"]) == pytest.approx(kept["ratio"], rel=0.02)
+    assert found["rows"][0]["ratio"] == 1
 
 
 def test_training() -> None:

@@ -23,9 +23,9 @@ class Evaluate:
     """Score a model, or samples, against an image set: FID, KID, likelihood, and where the model loses.
 
     Metrics: fid, kid, prdc (precision, recall, density, coverage), classifier (a Fréchet distance in the features of a
-    classifier of the set), neighbours (is it copying?); and of models rfid (reconstructions), nll (ELBO, IWAE), psnr,
-    bank (use of the parts) and editing (how local edits are, beside a VAE's). Beside every figure of samples stands
-    what real images have.
+    classifier of the set), neighbours (is it copying?); and of models rfid (reconstructions), kept (a flow that has to
+    keep every part), nll (ELBO, IWAE), psnr, bank (use of the parts) and editing (how far edits spread, and whether
+    their parts are in the picture). Beside every figure of samples stands what real images have.
 
     Examples: npdraw evaluate runs/mnist --out scores | npdraw evaluate digits --count 500 |
     npdraw evaluate samples.npz --against cifar10 --metrics fid,kid
@@ -52,7 +52,8 @@ class Evaluate:
     importance: int = 50
     """Drawings an image of the importance-weighted likelihood."""
     images: int = 1000
-    """Held-out images, evenly chosen among those scored against, for likelihood, PSNR, use of the bank and edits."""
+    """Held-out images, evenly chosen among those scored against, for likelihood, PSNR and use of the bank; and samples,
+    at most, that are edited."""
     decoding: HowDecoded = field(default_factory=Decoding)
     inception: InceptionFile = None
     data_dir: DataDir = None

@@ -22,6 +22,8 @@ from npdraw.data import ImageSet
 from npdraw.derive import adopt, derive
 from npdraw.drawing import Drawing
 from npdraw.evaluation import diagnosis, editing
+from npdraw.evaluation.frechet import Moments, frechet
+from npdraw.evaluation.protocol import PROTOCOLS, Sides, sides
 from npdraw.model import NPDraw
 from training import tiny
 
@@ -596,35 +598,67 @@ def test_scores_are_taken_as_it_is_asked_for(tmp_path: Path) -> None:
     assert own["scores"]["kid"]["value"] != free["scores"]["kid"]["value"]
 
 
-def test_all_that_applies_is_scored(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    calls = caught(monkeypatch)
+def test_all_that_applies_is_scored(tmp_path: Path) -> None:
     found = evaluate(["flow", "--seed", "30"], tmp_path / "all")
-    wanted = {
-        "fid",
-        "kid",
-        "precision",
-        "nearest_median",
-        "rfid_parse",
-        "rfid_posterior",
-        "psnr_posterior",
-        "perplexity",
-    }
-    wanted |= {"locality", "locality_vae", "adherence_parses", "adherence_samples", "diversity"}
-    assert wanted <= found["scores"].keys()
-    assert not any(key.startswith("nll") for key in found["scores"] if key != "nll_vae")
+    wanted = {"fid", "kid", "precision", "nearest_median", "rfid_parse", "rfid_posterior", "psnr_posterior"}
+    wanted |= {"perplexity", "kept_parses_fid", "kept_sketches_fid", "kept_sketches_found", "diversity"}
+    wanted |= {f"edit_{kind}_{row}" for kind in editing.KINDS for row in ("beyond", "found", "near", "fid_3")}
+    assert wanted | {"edit_none_fid_3", "found_drawing", "found_sketch"} <= found["scores"].keys()
+    assert not any(key.startswith(("nll", "locality")) for key in found["scores"])
     assert (
         "nll is left out: it needs a likelihood of pixels, and the model's decoder is a flow, which has none"
         in found["notes"]
     )
     assert (found["evaluations"], found["freedom"], found["guidance"]) == (5, 0.0, 0.0)
 
-    drawn = model.sample(12, seed=30).drawing
-    seeds = {len(drawing): seed for drawing, seed, _ in calls if drawing == drawn[: len(drawing)]}
-    assert seeds == {12: 30, diagnosis.SHOWN: 30, 6: 30}, "samples, the picture of stages, adherence"
-
     pngs = run("sample flow --seeds 30-41 --png", tmp_path / "samples") / "images"
     again = evaluate([str(pngs), "--against", "strokes.npz", "--metrics", "fid,kid,prdc"], tmp_path / "pngs")
     assert all(found["scores"][key] == row for key, row in again["scores"].items())
+
+
+def strokes_apart() -> Sides:
+    """Both sides of what `evaluate` scores here."""
+    images = tiny.strokes(130)
+    return sides(ImageSet("strokes", images[:88], images[88:]), PROTOCOLS["paper"], 12, False, None)
+
+
+def test_edits_are_those_of_the_verbs(model: NPDraw, tmp_path: Path) -> None:
+    """Of the sample's own picture and seed, with its parse as its drawing, at freedom 0, the new parts kept."""
+    free = NPDraw(replace(model.config, decoder=replace(model.config.decoder, freedom=0.75)), model.bank).eval()
+    free.load_state_dict(model.state_dict())
+    store.save_model(free, tmp_path / "free")
+    scores = evaluate([str(tmp_path / "free"), "--metrics", "editing", "--seed", "3"], tmp_path / "out")["scores"]
+    sample, n = free.sample(6, seed=3), 6
+    pictures = to_bytes(sample.images)
+    held_out = strokes_apart().reference.pixels[torch.arange(6) * 2]
+    ceiling = editing.found(free, to_bytes(free.decode(free.parse(held_out), freedom=0.0)), free.parse(held_out))
+    assert scores["found_drawing"]["value"] == 1
+    assert scores["found_sketch"]["value"] == editing.found(free, pictures, sample.sketch).share < 1
+    for kind in editing.KINDS:
+        changed, cells = editing.edit(sample.drawing, free.bank.parts, free.grid, kind, 3)
+        kept = [free.redraw(pictures[i : i + 1], changed[i : i + 1], cells[i : i + 1], 3 + i)[0] for i in range(n)]
+        new = editing.found(free, to_bytes(torch.stack(kept)), changed, cells)
+        row = scores[f"edit_{kind}_found"]
+        assert row["value"] == new.share and scores[f"edit_{kind}_beyond"]["value"] == 0
+        assert (row["real"], scores[f"edit_{kind}_near"]["real"]) == ceiling[:2]
+        assert f"share of {new.parts} part" in row["note"]
+
+
+def test_kept_by_hand(model: NPDraw, tmp_path: Path) -> None:
+    found = evaluate(["flow", "--metrics", "kept", "--seed", "3", "--freedom", "1"], tmp_path)["scores"]
+    both = strokes_apart()
+    assert both.real is not None
+    reference = Moments.of(Projection()(both.reference.pixels[:].float() / 255)["8"])
+    everywhere = torch.ones(9).bool()
+    for way, drawing, seed in (
+        ("parses", model.parse(both.real.pixels[:]), 0),
+        ("sketches", model.prior.sample(12, 3, 1.0), 3),
+    ):
+        pictures = to_bytes(model.decode(drawing, seed, freedom=0.0, kept=everywhere))
+        want = frechet(Moments.of(Projection()(pictures.float() / 255)["8"]), reference)
+        assert found[f"kept_{way}_fid"]["value"] == pytest.approx(want, rel=1e-4)
+        share = editing.found(model, pictures, drawing).share
+        assert found[f"kept_{way}_found"]["value"] == share > editing.found(model, pictures.roll(1, 0), drawing).share
 
 
 def test_diversity_by_hand(model: NPDraw) -> None:
@@ -655,21 +689,24 @@ def test_diversity_is_a_score_of_flows_alone(
     assert "diversity" not in evaluate(["plain", "--metrics", "editing"], tmp_path / "plain")["scores"]
 
 
-def test_locality_has_one_noise_before_and_after(model: NPDraw, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where an edit changes nothing no change is seen, though other noise would change much."""
-    drawings = model.parse(tiny.strokes(6, seed=4))
-    nowhere = torch.zeros(6, dtype=torch.int64)
-    monkeypatch.setattr(editing, "edit", lambda drawing, parts, seed: (drawing, nowhere, nowhere))
-    assert editing.locality(model, drawings, 3)["all"].edits == 0
-    other = editing.best_locality(model.decode(drawings), model.decode(drawings, 6), model.grid)
-    assert other.edits == 6
-
-
 def test_both_pictures_of_an_image_have_one_noise(model: NPDraw, monkeypatch: pytest.MonkeyPatch) -> None:
     """In the picture of stages: where parse and posterior agree, so do the two rows."""
     rows: dict[str, torch.Tensor] = {}
     monkeypatch.setattr(show, "pairs", rows.update)
     images = tiny.strokes(4, seed=4) / 255
     drawings, sample = model.parse(images), model.sample(4, seed=30)
-    diagnosis.picture(model, images, drawings, drawings, sample.drawing, 30)
+    diagnosis.picture(model, images, drawings, drawings, sample.sketch, sample.images)
     assert torch.equal(rows["parse, decoded"], rows["reconstruction"]) and torch.equal(rows["sample"], sample.images)
+    assert torch.equal(rows["sampled canvas"], model.render(sample.sketch))
+
+
+def test_the_picture_of_stages_ends_in_the_samples(
+    model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows: dict[str, torch.Tensor] = {}
+    pairs = show.pairs
+    monkeypatch.setattr(show, "pairs", lambda found: rows.update(found) or pairs(found))
+    evaluate(["flow", "--metrics", "bank", "--seed", "30"], tmp_path)
+    sample = model.sample(len(rows["sample"]), seed=30)
+    assert np.array_equal(shown(rows["sample"]), shown(sample.images))
+    assert torch.equal(rows["sampled canvas"], model.render(sample.sketch))

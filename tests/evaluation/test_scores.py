@@ -53,7 +53,8 @@ def test_every_row_of_a_model_is_what_it_says(ink: bool, model: NPDraw, data: Im
     request = replace(SMALL, ink=ink, seed=5)
     e = evaluation(model, data, tmp_path, request)
     scores, notes = e.run()
-    assert notes == ["Real images: 70 (train)."]
+    told = "kept is left out: it needs a flow; other decoders have no freedom to take away"
+    assert notes == [told, "Real images: 70 (train)."]
     rows = by_key(scores)
     pixels = (model.sample(70, 5).images * 255 + 0.5).floor() / 255
     real, test = e.sides.real, e.sides.reference
@@ -167,6 +168,7 @@ def test_too_few_for_a_covariance_is_refused_when_asked_for_and_told_when_not(da
         ({"seed": -1}, "a seed must be"),
         ({"seed": 2**62 - 1}, "--seed must be below"),
         ({"metrics": ("nll",)}, "--metrics nll needs a model"),
+        ({"metrics": ("kept",)}, "--metrics kept needs a model"),
         ({"seed": 3}, "--seed and --temperature go with a model"),
     ],
 )
@@ -194,7 +196,7 @@ def test_without_a_network_the_other_scores_are_had(data: ImageSet, tmp_path: Pa
     e = Evaluation(tiny.strokes(70, seed=3), data, SMALL, unreachable, tmp_path)
     scores, notes = e.run()
     assert set(by_key(scores)) == {"classifier", "nearest_median", "nearest_least"}
-    assert notes[0] == "fid, kid, prdc, rfid are left out: cannot download it" and len(asked) == 1
+    assert notes[0] == "fid, kid, prdc, rfid, kept are left out: cannot download it" and len(asked) == 1
     with pytest.raises(InputError, match="cannot download it"):
         Evaluation(tiny.strokes(70), data, replace(SMALL, metrics=("kid",)), unreachable, tmp_path).run()
 

@@ -65,10 +65,11 @@ def data(count: int = 88) -> ImageSet:
     return ImageSet("strokes", strokes(count))
 
 
-def untrained(changes: Settings | None = None, contrast: float = 1.0) -> NPDraw:
+def untrained(changes: Settings | None = None, contrast: float = 1.0, parts: Tensor | None = None) -> NPDraw:
     """A model that has learned nothing; with contrast its decoder does not make one picture of every canvas."""
     torch.manual_seed(0)
-    model = NPDraw(config(changes), PartBank.build(strokes(40), 4, 6, 200, 0)).eval()
+    bank = PartBank.build(strokes(40), 4, 6, 200, 0) if parts is None else PartBank(parts)
+    model = NPDraw(config(changes), bank).eval()
     with torch.no_grad():
         model.decoder.out.weight.mul_(contrast)
     return model

@@ -44,9 +44,10 @@ def use(drawing: Drawing, parts: int) -> Use:
 
 
 def picture(
-    model: NPDraw, images: Tensor, parses: Drawing, posterior: Drawing, samples: Drawing, seed: int
+    model: NPDraw, images: Tensor, parses: Drawing, posterior: Drawing, sketches: Drawing, samples: Tensor
 ) -> Image.Image:
-    """Images (n,C,H,W) with their parse and posterior, as canvas and decoded, then samples of seeds `seed`, ...
+    """Images (n,C,H,W) with their parse and posterior, as canvas and decoded, then what the prior drew and the samples
+    (n,C,H,W) made of it.
 
     Row by row it shows what is lost by the parts (parse), by the posterior, by the decoder, by the prior. A flow uses
     the same noise for both pictures of an image.
@@ -57,8 +58,8 @@ def picture(
         "parse, decoded": model.decode(parses),
         "posterior": model.render(posterior),
         "reconstruction": model.decode(posterior),
-        "sampled canvas": model.render(samples),
-        "sample": model.decode(samples, seed),
+        "sampled canvas": model.render(sketches),
+        "sample": samples,
     }
     count = min(map(len, rows.values()))
     return show.pairs({name: model.as_given(x[:count]) for name, x in rows.items()})

@@ -1,52 +1,60 @@
-"""What a latent that a person can edit is worth: how far an edit of one cell spreads, and whether the decoder keeps to
-the canvas.
+"""What a drawing that a person can edit is worth: how far an edit spreads, and whether its parts are in the picture.
 
-- Locality: of the sum of absolute changes of the picture, the share within the edited cell and its eight neighbours,
-  in pixels of the image. A third of the edits each replaces a drawn part, erases one, and adds one where none is.
-- A VAE's latent has no places: one number of it, at the posterior's mean, is drawn again from the prior, and of each
-  edit the best of all neighbourhoods counts. That is generous, and far above the share of the area even where an edit
-  changes everything, since images differ where their ink is: so the same share stands beside it for latents of which
-  every number is drawn again, and for NP-DRAW's edits in their best neighbourhood.
-- An edit that changes no pixel by a grey level, and so no PNG, is left out; what is left is counted.
-- Adherence: whether the parser finds a drawing again in what the decoder made of it.
-- Diversity, of a flow alone: how far two images of one drawing are apart. Everywhere else a drawing has one noise, the
-  same before and after an edit.
+- An edit gives a drawing some cells of another one: one part, a box of 3 x 3 cells, or the upper 3/8 of the rows. Only
+  cells that differ are edited. The picture is made as `npdraw edit` and the studio make it: `NPDraw.redraw`, freedom 0.
+- Pictures are compared as bytes, as PNGs have them. An edit that changes no byte is left out, what is left is counted.
+- Found: the parser finds the drawn part in its cell. Near: the part is among the 8 of the bank nearest to the cell.
+- Diversity, of a flow alone: how far two images of one drawing are apart.
 """
 
 import math
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from npdraw.baselines.vae import LATENT, PRIOR_STREAM, normal
-from npdraw.canvas import Grid, mask_cells
-from npdraw.drawing import Drawing, agreement
-from npdraw.model import NPDraw
+from npdraw.bank import squares
+from npdraw.canvas import Grid, mask_cells, parts_by_place, to_bytes, to_unit
+from npdraw.drawing import Drawing
+from npdraw.editing import tidy
+from npdraw.evaluation.protocol import Drawn
+from npdraw.evaluation.score import Score, figure, known
+from npdraw.model import CHUNK, NPDraw, flow_batch
 from npdraw.noise import choose, seed_list, uniform, wide
-from npdraw.parsing import psnr
+from npdraw.progress import Progress
+from npdraw.words import many
 
-SEEN = 1 / 255  # the least change of a pixel that a PNG shows
-KINDS = ("replaced", "erased", "added")
+KINDS = {"part": "one part", "box": "3 x 3 cells", "region": "upper rows"}
+BOX, ROWS = 3, 3 / 8  # cells of a box's side; share of the rows in the region
+NEAREST = 8
 _STREAM = 23  # of the draws of edits
 
 
-class Locality(NamedTuple):
-    """Shares of changes within one neighbourhood an edit, over edits that are seen."""
+class Share(NamedTuple):
+    """Share of the change within some pixels, over edits that are seen."""
 
     mean: float
     error: float  # standard error of the mean
-    area: float  # mean share of the image that these neighbourhoods have
+    area: float  # mean share of the image that these pixels have
     edits: int  # that are seen
 
 
-class Adherence(NamedTuple):
-    """How much of drawings is found again in what was decoded from them."""
+class Found(NamedTuple):
+    """Which of some drawn parts are in pictures."""
 
-    share: float  # of steps with the same choices, of those that either draws
-    psnr: float  # dB, of the canvas of the parse against the canvas of the drawing
-    canvas: float  # the share where the canvas itself is parsed: below 1 where parts are cropped at the border
+    share: float  # that the parser finds
+    near: float  # that are among the `NEAREST` parts of their cell
+    parts: int
+
+
+class Edited(NamedTuple):
+    """What edits of one kind come to."""
+
+    pictures: Tensor  # (B,C,H,W) uint8
+    beyond: Share  # of the change beyond one cell around the edit
+    found: Found  # of the new parts
 
 
 class Diversity(NamedTuple):
@@ -57,84 +65,92 @@ class Diversity(NamedTuple):
     two: float | None  # of two drawings, where there are two
 
 
-def edit(drawing: Drawing, parts: int, seed: int) -> tuple[Drawing, Tensor, Tensor]:
-    """One cell of each drawing changed, which cell it is (B,), and by which of `KINDS` (B,); on the CPU.
+# --- edits ---
 
-    A part is replaced by another of so many, erased, or added at a skipped step t, in place t, as parses have it. Where
-    nothing is drawn, or nothing is free, or there is no other part, one of the other kinds takes its place.
+
+def edit(drawing: Drawing, parts: Tensor, grid: Grid, kind: str, seed: int) -> tuple[Drawing, Tensor]:
+    """Each drawing with some cells of another, which ones by seed, and where that makes a difference, (B,L) bool; on
+    the CPU.
+
+    A part is replaced where both draw one and these differ. Where there is nothing to edit a drawing stays as it is.
     """
-    what, where, drawn = drawing.to("cpu").tensors()
-    u = _uniforms(len(drawing), seed)  # (B,3): the kind, the step, the part
-    add = ((u[:, 0] < 1 / 3) & ~drawn.all(1)) | ~drawn.any(1)
-    erase = ~add & ((u[:, 0] > 2 / 3) | (parts == 1))
-    step = choose((drawn ^ add[:, None]).double(), u[:, 1])[:, None]  # (B,1)
-    other = what.gather(1, step) + 1 + (u[:, 2:] * (parts - 1)).long()  # never the part itself
-    anew = torch.where(add[:, None], (u[:, 2:] * parts).long(), other % parts)
-    place = torch.where(add[:, None], step, where.gather(1, step))
-    edited = Drawing(
-        what.scatter(1, step, anew), where.scatter(1, step, place), drawn.scatter(1, step, ~erase[:, None])
-    )
-    return edited, place[:, 0], erase + 2 * add
+    own = parts_by_place(tidy(drawing.to("cpu"), parts.cpu(), grid), grid.cells)[0]  # (B,L)
+    n = len(own)
+    u = uniform(torch.tensor(seed_list(n, seed)), 3, _STREAM)  # (B,3): the donor, then the place, or row and column
+    donor = (torch.arange(n) + 1 + (u[:, 0] * (n - 1)).long()) % n  # never itself
+    other, places = own[donor], torch.arange(grid.cells)
+    if kind == "part":
+        within = (own != other) & (own >= 0) & (other >= 0)
+        within &= places == choose(within.double(), u[:, 1])[:, None]
+    elif kind == "box":
+        within = torch.ones_like(own, dtype=torch.bool)
+        for i, at, length in ((1, places // grid.columns, grid.rows), (2, places % grid.columns, grid.columns)):
+            first = (u[:, i, None] * max(1, length - BOX + 1)).long()  # (B,1)
+            within &= (first <= at) & (at < first + BOX)
+    else:
+        within = (places // grid.columns < max(1, round(ROWS * grid.rows))).expand(own.shape)
+    cells = within & (own != other)
+    what = torch.where(cells, other, own)
+    return Drawing(what, places.expand(own.shape), what >= 0), cells
 
 
-def edit_latent(latent: Tensor, seed: int) -> Tensor:
-    """One number of each latent (B,LATENT) drawn again from the prior."""
-    which = (_uniforms(len(latent), seed)[:, :1] * LATENT).long().to(latent.device)
-    return latent.scatter(1, which, normal(seed, len(latent), PRIOR_STREAM, latent.device).gather(1, which))
+# --- how far a change spreads ---
 
 
-def _uniforms(count: int, seed: int) -> Tensor:
-    return uniform(torch.tensor(seed_list(count, seed), dtype=torch.int64), 3, _STREAM)  # (count,3)
+def around(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
+    """Some cells (B,L) bool and all that touch them, as pixels of an image of (height, width): (B,H,W), 0 or 1"""
+    table = cells.cpu().float().reshape(-1, 1, grid.rows, grid.columns)
+    near = F.max_pool2d(table, 3, 1, 1).flatten(1)  # (B,L)
+    return F.interpolate(grid.join(mask_cells(near, grid, torch.float32)), size)[:, 0]
 
 
-def neighbourhoods(grid: Grid, size: tuple[int, int]) -> Tensor:
-    """Each cell and its eight neighbours as pixels of an image of (height, width): (L,H,W), 0 or 1"""
-    place = torch.arange(grid.cells)
-    row, column = place // grid.columns, place % grid.columns
-    near = ((row[:, None] - row).abs() <= 1) & ((column[:, None] - column).abs() <= 1)  # (L,L)
-    masks = grid.join(mask_cells(near[None], grid, torch.float64))[0]  # (L,1,h,w)
-    return F.interpolate(masks, size=size)[:, 0]
+def spread(before: Tensor, after: Tensor, within: Tensor) -> Share:
+    """The share of the changes between pictures (B,C,H,W) uint8 that lies within pixels (B,H,W), 0 or 1."""
+    change = changes(before, after)
+    part, whole, area = (x.sum((1, 2), dtype=torch.float64) for x in (change * within, change, within))  # (B,) each
+    seen = whole > 0
+    share = (part / whole)[seen]
+    error = float(share.std()) / math.sqrt(len(share)) if len(share) > 1 else math.nan
+    return Share(float(share.mean()), error, float(area[seen].mean()) / within[0].numel(), len(share))
 
 
-def _locality(before: Tensor, after: Tensor, grid: Grid, place: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """Of each change between pictures (B,C,H,W): its share around a place, or where it is largest, the share of the
-    area there, and whether it is seen; each (B,) on the CPU"""
-    change = wide(after - before).abs().cpu()
-    masks = neighbourhoods(grid, (change.shape[2], change.shape[3]))  # (L,H,W)
-    around = change.sum(1).flatten(1) @ masks.flatten(1).T  # (B,L)
-    place = around.argmax(1) if place is None else place
-    share = around.gather(1, place[:, None])[:, 0] / change.sum((1, 2, 3))
-    return share, masks.mean((1, 2))[place], change.amax((1, 2, 3)) >= SEEN
+def changes(before: Tensor, after: Tensor) -> Tensor:
+    """Absolute changes, all channels together: (B,H,W) on the CPU"""
+    return (after.cpu().short() - before.cpu().short()).abs().sum(1, dtype=torch.float32)
 
 
-def _mean(share: Tensor, area: Tensor, chosen: Tensor) -> Locality:
-    share, n = share[chosen], int(chosen.sum())
-    error = float(share.std()) / math.sqrt(n) if n > 1 else math.nan
-    return Locality(float(share.mean()), error, float(area[chosen].mean()), n)
+# --- whether parts are in the picture ---
 
 
-def locality(model: NPDraw, drawings: Drawing, seed: int) -> dict[str, Locality]:
-    """How local one edit of each drawing is in what the model shows: of all edits, of each of `KINDS`, and of all in
-    the best neighbourhood that each has."""
-    edited, place, kind = edit(drawings, len(model.bank), seed)
-    before, after = model.decode(drawings), model.decode(edited)  # by a flow from the same noise
-    share, area, seen = _locality(before, after, model.grid, place)
-    found = {name: _mean(share, area, seen & (kind == i)) for i, name in enumerate(KINDS)}
-    return {"all": _mean(share, area, seen), **found, "best": best_locality(before, after, model.grid)}
+def found(model: NPDraw, pictures: Tensor, drawing: Drawing, cells: Tensor | None = None) -> Found:
+    """Which drawn parts, of all cells or of some, (B,L) bool, are in pictures (B,C,H,W) uint8. Places that are drawn
+    twice are left out: no part looks like several."""
+    grid, bank = model.grid, model.bank.parts.flatten(1)  # (M,D)
+    drawing, counts = drawing.to(model.device), torch.zeros(3, dtype=torch.int64, device=model.device)
+    for i in range(0, len(drawing), CHUNK):
+        which = slice(i, i + CHUNK)
+        (what, times), x = parts_by_place(drawing[which], grid.cells), pictures[which].to(model.device)
+        wanted = times == 1 if cells is None else (times == 1) & cells[which].to(model.device)
+        again = parts_by_place(model.parse(x), grid.cells)[0]
+        order = squares(bank) / 2 - grid.cut(grid.shrink(to_unit(x)))[wanted] @ bank.T  # (parts,M), as distances are
+        nearer = (order < order.gather(1, what[wanted][:, None])).sum(1)
+        counts += torch.stack([((again == what) & wanted).sum(), (nearer < NEAREST).sum(), wanted.sum()])
+    same, near, parts = counts.tolist()
+    return Found(same / parts, near / parts, parts) if parts else Found(math.nan, math.nan, 0)
 
 
-def best_locality(before: Tensor, after: Tensor, grid: Grid) -> Locality:
-    """How local changes between pictures (B,C,H,W) are that have no place: each in its best neighbourhood."""
-    return _mean(*_locality(before, after, grid, None))
-
-
-def adherence(model: NPDraw, drawings: Drawing, seed: int = 0) -> Adherence:
-    """Drawings against the parses of what the model shows for them, by a flow from the noise of the seeds from `seed`
-    on."""
-    canvases, drawings = model.render(drawings), drawings.to(model.device)
-    again = model.parse(model.decode(drawings, seed))
-    same, kept = (agreement(x, drawings) for x in (again, model.parse(canvases)))
-    return Adherence(same, psnr(canvases, model.render(again))[0], kept)
+def edited(model: NPDraw, pictures: Tensor, drawings: Drawing, kind: str, seed: int, progress: Progress) -> Edited:
+    """One edit of each of these pictures (B,C,H,W) uint8, made from the seeds from `seed` on."""
+    changed, cells = edit(drawings, model.bank.parts, model.grid, kind, seed)
+    size = CHUNK if model.likely else max(16, flow_batch(model.device))
+    made = [pictures[:0]]
+    progress.start(f"edits of {KINDS[kind]}", len(pictures))
+    for i in range(0, len(pictures), size):
+        which = slice(i, i + size)
+        made.append(to_bytes(model.redraw(pictures[which], changed[which], cells[which], seed + i)).cpu())
+        progress.step(count=len(made[-1]))
+    after, near = torch.cat(made), around(cells, model.grid, model.decoder.size)
+    return Edited(after, spread(pictures, after, 1 - near), found(model, after, changed, cells))
 
 
 def diversity(model: NPDraw, drawings: Drawing) -> Diversity:
@@ -144,3 +160,46 @@ def diversity(model: NPDraw, drawings: Drawing) -> Diversity:
     one, two = (wide(first - x).abs().mean((1, 2, 3)) for x in (second, second.roll(1, 0)))
     error = float(one.std()) / math.sqrt(n) if n > 1 else math.nan
     return Diversity(float(one.mean()), error, float(two.mean()) if n > 1 else None)
+
+
+# --- rows ---
+
+
+def rows(
+    model: NPDraw,
+    drawn: Drawn,
+    ceiling: Found,
+    seed: int,
+    progress: Progress,
+    distance: Callable[[str, str, Tensor, str], Score] | None,
+) -> Iterator[Score]:
+    """Edits of samples of the seeds from `seed` on, and which parts of their drawings are in their pictures.
+
+    `ceiling` is what the parser finds in pictures of real images' parses. `distance` gives the row of an FID from what
+    its key and its label begin with, pictures and a note.
+    """
+    (pixels, drawing, sketch), n = drawn, len(drawn.pixels)
+    assert drawing is not None and sketch is not None
+    control = found(model, pixels.roll(1, 0), drawing) if n > 1 else None
+    if distance:
+        yield distance("edit_none", "unedited samples, ", pixels, many(n, "picture"))
+    for kind, words in KINDS.items():
+        x = edited(model, pixels, drawing, kind, seed, progress)
+        if not x.beyond.edits:  # of few samples: a share of nothing is no figure
+            continue
+        note = f"share of it that lies beyond one cell around; {many(x.beyond.edits, 'edit')}, ± of their mean"
+        yield Score(
+            f"edit_{kind}_beyond", f"change beyond edits of {words}", x.beyond.mean, known(x.beyond.error), note=note
+        )
+        for i, name in enumerate(("new parts found", f"new parts among the {NEAREST} nearest")):
+            if x.found.parts:  # all may be erased
+                note = f"share of {many(x.found.parts, 'part')}; real: of parses, nothing kept"
+                note += f"; in another sample's picture: {figure(control[i])}" if control else ""
+                yield Score(f"edit_{kind}_{('found', 'near')[i]}", f"  {name}", x.found[i], None, ceiling[i], note)
+        if distance:
+            yield distance(f"edit_{kind}", "  ", x.pictures, many(n, "edited picture"))
+    note = "share that the parser finds in the sample's picture"
+    yield Score("found_drawing", "parts of samples' drawings", found(model, pixels, drawing).share, note=note)
+    if not model.likely:
+        note = f"{note}; a sketch is what the prior drew"
+        yield Score("found_sketch", "parts of samples' sketches", found(model, pixels, sketch).share, note=note)

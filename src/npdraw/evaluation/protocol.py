@@ -98,14 +98,23 @@ def sampled(pixels: Tensor, ink: bool) -> Pictures:
     return Pictures(pixels, SAMPLES_INK + torch.arange(len(pixels)), ink)
 
 
-def draw(model: NPDraw, count: int, seed: int, temperature: float | None, progress: Progress) -> tuple[Tensor, Drawing]:
-    """Samples of a model as bytes (N,C,H,W) on the CPU, by the seeds from `seed` on, and their drawings."""
-    pixels, drawings = [], []
+class Drawn(NamedTuple):
+    """Samples as they are scored."""
+
+    pixels: Tensor  # (N,C,H,W) uint8, on the CPU
+    drawing: Drawing | None  # of each picture, where a model drew it
+    sketch: Drawing | None  # by the prior, which the picture began with
+
+
+def draw(model: NPDraw, count: int, seed: int, temperature: float | None, progress: Progress) -> Drawn:
+    """Samples of a model by the seeds from `seed` on."""
+    pixels, drawings, sketches = [], [], []
     progress.start("drawing samples", count)
     for i in range(0, count, CHUNK):
         n = min(CHUNK, count - i)
         drawn = model.sample(n, seed + i, temperature)
         pixels.append(to_bytes(drawn.images).cpu())
         drawings.append(drawn.drawing.to("cpu"))
+        sketches.append(drawn.sketch.to("cpu"))
         progress.step(count=n)
-    return torch.cat(pixels), Drawing.cat(drawings)
+    return Drawn(torch.cat(pixels), Drawing.cat(drawings), Drawing.cat(sketches))

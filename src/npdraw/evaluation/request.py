@@ -7,11 +7,12 @@ from npdraw.errors import InputError
 from npdraw.evaluation.protocol import PROTOCOLS
 from npdraw.noise import seed_list
 
-METRICS = ("fid", "kid", "prdc", "classifier", "neighbours", "rfid", "nll", "psnr", "bank", "editing")
-OF_MODELS = ("rfid", "nll", "psnr", "bank", "editing")
-BY_NETWORK = ("fid", "kid", "prdc", "rfid")
-BY_SAMPLES = ("fid", "kid", "prdc", "classifier", "neighbours", "bank", "editing")
+METRICS = ("fid", "kid", "prdc", "classifier", "neighbours", "rfid", "kept", "nll", "psnr", "bank", "editing")
+OF_MODELS = ("rfid", "kept", "nll", "psnr", "bank", "editing")
+BY_NETWORK = ("fid", "kid", "prdc", "rfid", "kept")
+BY_SAMPLES = ("fid", "kid", "prdc", "classifier", "neighbours", "kept", "bank", "editing")
 NO_LIKELIHOOD = "needs a likelihood of pixels, and the model's decoder is a flow, which has none"
+NO_FLOW = "needs a flow; other decoders have no freedom to take away"
 MOST = 10**6  # samples, and drawings an image
 
 
@@ -31,7 +32,8 @@ class Request:
     importance: int = 50
     """Drawings an image of the importance-weighted likelihood."""
     images: int = 1000
-    """Held-out images, evenly chosen, that likelihood, PSNR, the use of the bank and edits are measured on."""
+    """Held-out images, evenly chosen, that likelihood, PSNR and the use of the bank are measured on, and samples, at
+    most, that are edited."""
 
     def __post_init__(self) -> None:
         if unknown := [m for m in self.metrics if m not in METRICS]:

@@ -28,3 +28,8 @@ def figure(value: float) -> str:
         return f"{value:g}"
     size = math.floor(math.log10(abs(value)))
     return f"{value:.{max(0, 3 - size)}f}" if -6 <= size < 6 else f"{value:.3e}"
+
+
+def known(error: float) -> float | None:
+    """An error, if it could be had: one of a single figure is NaN."""
+    return None if math.isnan(error) else error

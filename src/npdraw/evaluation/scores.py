@@ -23,20 +23,19 @@ from npdraw.data import images as at_rest
 from npdraw.data.splits import shuffled
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.evaluation import diagnosis, editing, protocol
+from npdraw.evaluation import diagnosis, editing, locality, protocol
 from npdraw.evaluation.bounds import Mean, bounds
 from npdraw.evaluation.classifier import MIN_IMAGES, Classifier, load_classifier
 from npdraw.evaluation.features import Described, Extractor, Pictures, describe, described, filled
 from npdraw.evaluation.frechet import frechet, frechet_with_spread
 from npdraw.evaluation.kernel import FEWEST, kernel_distance
 from npdraw.evaluation.neighbours import NEIGHBOURS, nearest, prdc
-from npdraw.evaluation.request import BY_NETWORK, BY_SAMPLES, NO_LIKELIHOOD, OF_MODELS, Request
-from npdraw.evaluation.score import Score, figure
+from npdraw.evaluation.request import BY_NETWORK, BY_SAMPLES, NO_FLOW, NO_LIKELIHOOD, OF_MODELS, Request
+from npdraw.evaluation.score import Score, figure, known
 from npdraw.model import NPDraw
 from npdraw.noise import wide
-from npdraw.parsing import psnr
+from npdraw.parsing import parse, psnr
 from npdraw.progress import Progress
-from npdraw.words import many
 
 IN_GRID = 64  # samples in the grid
 LOOKED_FOR, NEAREST = 1_000, 3  # samples whose nearest training images are looked for, and how many of each
@@ -112,18 +111,18 @@ class Evaluation:
         return min(count, len(self.subject)) if isinstance(self.subject, Tensor) else count
 
     @cached_property
-    def _drawn(self) -> tuple[Tensor, Drawing | None]:
-        """Samples as bytes, and their drawings where a model drew them."""
+    def _drawn(self) -> protocol.Drawn:
         if isinstance(self.subject, Tensor):
             if self.wanted == len(self.subject):
-                return self.subject, None
-            return self.subject[shuffled(len(self.subject), 0)[: self.wanted].sort().values], None  # may be sorted
+                return protocol.Drawn(self.subject, None, None)
+            some = shuffled(len(self.subject), 0)[: self.wanted].sort().values  # they may be sorted
+            return protocol.Drawn(self.subject[some], None, None)
         r = self.request
         return protocol.draw(self.subject, self.wanted, r.seed, r.temperature, self.progress)
 
     @cached_property
     def samples(self) -> Pictures:
-        return protocol.sampled(self._drawn[0], self.request.ink)
+        return protocol.sampled(self._drawn.pixels, self.request.ink)
 
     @cached_property
     def inception(self) -> Extractor:
@@ -249,29 +248,58 @@ class Evaluation:
         """The images of the floor, through parser or posterior and decoder: the stages between real and drawn."""
         real, model = self.sides.real, self.model
         assert real is not None
-        space = filled(self.inception, min(len(real), len(self.sides.reference)))[0]
-        ways: dict[str, Callable[[slice], Drawing]] = {
-            "parse": lambda which: model.parse(real.grey(which, model.device)),
-            "posterior": lambda which: model.encode(real.take(which, model.device, model.config.data.ink)),
-        }
-        for way, draw in ways.items():
-            title = f"{way} reconstructions"
-            pictures = protocol.sampled(self._decoded(draw, len(real), title), self.request.ink)
-            seen = describe(self.inception, pictures, self.device, self.progress, f"{title} through the network")
-            moments = seen.moments[space], self.seen_reference.moments[space]
-            value, spread = frechet_with_spread(*moments, seen.kept[space])
+        space, chunks = self._space(len(real)), range(0, len(real), protocol.CHUNK)
+        images = (real.take(slice(i, i + protocol.CHUNK), model.device, model.config.data.ink) for i in chunks)
+        ways = {"parse": self._parsed, "posterior": Drawing.cat([model.encode(x) for x in images])}
+        for way, drawing in ways.items():
+            value, spread = self._distance(self._decoded(drawing, f"{way} reconstructions"), space)
             key, label = self._name("rFID", space)
             note = f"{self.sides.real_part} images by {way} and decoder"
             yield Score(f"{key}_{way}", f"{label}, {way}", value, spread, self._floors[space], note)
 
-    def _decoded(self, draw: Callable[[slice], Drawing], count: int, title: str) -> Tensor:
-        """Drawings decoded, (N,C,H,W) uint8."""
+    def kept(self) -> Iterator[Score]:
+        """What a flow makes at freedom 0 where it has to keep every part: of real images' parses, of the prior's
+        sketches."""
+        sketches, everywhere = self._drawn.sketch, torch.ones(self.model.grid.cells).bool()
+        assert sketches is not None
+        ways = {
+            "parses": (self._parsed, 0, f"{self.sides.real_part} images by parse and decoder"),
+            "sketches": (sketches, self.request.seed, "samples, as the prior drew them"),
+        }
+        for way, (drawing, seed, note) in ways.items():
+            pictures = self._decoded(drawing, f"{way}, kept", seed, freedom=0.0, kept=everywhere)
+            space = self._space(len(drawing))
+            (key, label), distance = self._name("FID", space), self._distance(pictures, space)
+            note = f"{note}; freedom 0, every part kept"
+            yield Score(f"kept_{way}_{key}", f"{label}, {way} kept", *distance, self._floors[space], note)
+            share = editing.found(self.model, pictures, drawing).share
+            yield Score(f"kept_{way}_found", "  parts found", share, note="share of drawn parts, by the parser")
+
+    @cached_property
+    def _parsed(self) -> Drawing:
+        """The parses of the images of the floor."""
+        assert self.sides.real is not None
+        return parse(self.sides.real.pixels, self.model.bank.parts, self.model.grid)
+
+    def _decoded(self, drawing: Drawing, title: str, seed: int = 0, **how: Any) -> Tensor:
+        """Drawings decoded as `NPDraw.decode` is told, (N,C,H,W) uint8."""
         rebuilt = []
-        self.progress.start(title, count)
-        for i in range(0, count, protocol.CHUNK):
-            rebuilt.append(to_bytes(self.model.decode(draw(slice(i, i + protocol.CHUNK)), seed=i)).cpu())
-            self.progress.step(count=len(rebuilt[-1]))
+        self.progress.start(title, len(drawing))
+        for i in range(0, len(drawing), protocol.CHUNK):
+            made = self.model.decode(drawing[i : i + protocol.CHUNK], seed + i, **how)
+            rebuilt.append(to_bytes(made).cpu())
+            self.progress.step(count=len(made))
         return torch.cat(rebuilt)
+
+    def _space(self, count: int) -> str:
+        """The network's largest space that so many pictures and the reference fill."""
+        return filled(self.inception, min(count, len(self.sides.reference)))[0]
+
+    def _distance(self, pixels: Tensor, space: str) -> tuple[float, float]:
+        """FID of pictures (N,C,H,W) uint8 other than the samples, and its spread."""
+        pictures = protocol.sampled(pixels, self.request.ink)
+        seen = describe(self.inception, pictures, self.device, self.progress, "these through the network")
+        return frechet_with_spread(seen.moments[space], self.seen_reference.moments[space], seen.kept[space])
 
     def nll(self) -> Iterator[Score]:
         r, (images, scale, unit) = self.request, self._likely
@@ -302,9 +330,9 @@ class Evaluation:
         yield Score("psnr_posterior", "PSNR of reconstructions", rebuilt, note="dB; against what the posterior saw")
 
     def bank(self) -> Iterator[Score]:
-        model, seen, (_, drawn) = self.model, self._seen, self._drawn
-        assert drawn is not None
-        few = drawn[: len(seen.parses)]  # as many: parts that few drawings never use, more may
+        model, seen, sketches = self.model, self._seen, self._drawn.sketch
+        assert sketches is not None
+        few = sketches[: len(seen.parses)]  # as many: parts that few drawings never use, more may
         uses = [diagnosis.use(x, len(model.bank)) for x in (few, seen.parses, seen.posterior)]
         names = {
             "perplexity": ("parts in use", f"of {len(model.bank)}, by perplexity"),
@@ -321,47 +349,45 @@ class Evaluation:
         """A plain VAE with the model's likelihood, of the images that the model learned from; against another set than
         the model's, of that set's training images."""
         c = self.model.config
-        name = "mixture" if c.decoder.likelihood == "flow" else c.decoder.likelihood  # which has none of its own
+        assert c.decoder.likelihood != "flow"
         settings = c.decoder.mixtures, c.data.ink, self.folder, self.device, self.progress
-        return load_vae(self._training, name, *settings)
+        return load_vae(self._training, c.decoder.likelihood, *settings)
 
     def editing(self) -> Iterator[Score]:
-        model, vae, seen, (_, drawn), seed = self.model, self.vae, self._seen, self._drawn, self.request.seed
-        assert drawn is not None
-        found, latent, n = editing.locality(model, seen.parses, seed), vae.encode(seen.seen), len(seen.parses)
-        before, after = vae.decode(latent), vae.decode(editing.edit_latent(latent, seed))
-        found["vae"] = editing.best_locality(before, after, model.grid)
-        found["vae_whole"] = editing.best_locality(before, vae.sample(n, seed), model.grid)
-        labels = {
-            "all": "locality of edits",
-            **{kind: f"  parts {kind}" for kind in editing.KINDS},
-            "best": "  in their best neighbourhood",
-            "vae": "  of a VAE, one number, best",
-            "vae_whole": "  of a VAE, all numbers, best",
-        }
-        for name, label in labels.items():
-            x = found[name]
-            if not x.edits:  # of few images: a share of nothing is no figure
-                continue
-            note = f"share of the change, within {x.area:.0%} of the area; {many(x.edits, 'edit')}, ± of their mean"
-            key = "locality" if name == "all" else f"locality_{name}"
-            yield Score(key, label, x.mean, None if math.isnan(x.error) else x.error, None, note)
-        images, scale, unit = self._likely
-        bound = scale * float(wide(vae.elbo(images, seed).elbo).mean())
-        note = f"{unit}; {sum(p.numel() for p in vae.parameters()):,} weights"
-        yield Score("nll_vae", "  NLL by ELBO of that VAE", -bound, note=note)
-        for name, drawings, noise in (("parses", seen.parses, 0), ("samples", drawn[:n], seed)):
-            kept = editing.adherence(model, drawings, noise)
-            note = f"share of steps that the parser finds again; in the canvas itself: {figure(kept.canvas)}"
-            yield Score(f"adherence_{name}", f"canvas adherence, {name}", kept.share, None, None, note)
-            yield Score(
-                f"adherence_psnr_{name}", "  PSNR of canvases", kept.psnr, note="dB; parsed again against drawn"
-            )
-        if not model.likely:
+        model, seen, r, n = self.model, self._seen, self.request, self._edits
+        pixels, drawing, sketch = self._drawn
+        assert drawing is not None and sketch is not None
+        drawn = protocol.Drawn(pixels[:n], drawing[:n], sketch[:n])
+        ceiling = editing.found(model, self._decoded(seen.parses, "parses, decoded", freedom=0.0), seen.parses)
+        space = self._edited_space
+
+        def distance(key: str, label: str, pixels: Tensor, note: str) -> Score:
+            name, said = self._name("FID", space)
+            return Score(f"{key}_{name}", label + said, *self._distance(pixels, space), note=note)
+
+        yield from editing.rows(model, drawn, ceiling, r.seed, self.progress, distance if space else None)
+        if model.likely:
+            yield from locality.rows(model, self.vae, seen, r.seed)
+            images, scale, unit = self._likely
+            bound = scale * float(wide(self.vae.elbo(images, r.seed).elbo).mean())
+            note = f"{unit}; {sum(p.numel() for p in self.vae.parameters()):,} weights"
+            yield Score("nll_vae", "  NLL by ELBO of that VAE", -bound, note=note)
+        else:
             between = editing.diversity(model, seen.parses)
             note = "mean difference of pixels, two images of a parse, ± of the mean; real: images of two parses"
-            error = None if math.isnan(between.error) else between.error
-            yield Score("diversity", "diversity of one canvas", between.one, error, between.two, note)
+            yield Score("diversity", "diversity of one canvas", between.one, known(between.error), between.two, note)
+
+    @property
+    def _edits(self) -> int:
+        """Samples that are edited."""
+        return min(self.request.images, self.wanted)
+
+    @property
+    def _edited_space(self) -> str:
+        """The largest space of the network that the edited samples fill; none where no network is in use."""
+        if "inception" not in vars(self):
+            return ""
+        return next(iter(filled(self.inception, min(self._edits, len(self.sides.reference)))), "")
 
     # --- all of it ---
 
@@ -377,7 +403,9 @@ class Evaluation:
             return "needs a model, not samples alone"
         if metric == "nll" and not self.model.likely:
             return NO_LIKELIHOOD
-        if metric in ("rfid", "neighbours") and real is None:
+        if metric == "kept" and self.model.likely:
+            return NO_FLOW
+        if metric in ("rfid", "kept", "neighbours") and real is None:
             return f"needs held-out images, and {name} has none"
         if metric == "neighbours" and len(self._training) < NEAREST:
             return f"needs at least {NEAREST} training images"
@@ -389,11 +417,12 @@ class Evaluation:
         least = {"kid": FEWEST, "prdc": NEIGHBOURS + 1, "classifier": Classifier.spaces["classifier"] + 1}.get(
             metric, 1
         )
-        if metric in ("fid", "rfid"):
+        if metric in ("fid", "rfid", "kept"):
             least = min(self.inception.spaces.values()) + 1
         count = len(real) if metric == "rfid" and real is not None else self.wanted
+        count = min(count, len(real)) if metric == "kept" and real is not None else count
         if min(count, len(self.sides.reference)) < least:
-            advice = "score more, or use --metrics kid" if metric in ("fid", "rfid") else "score more"
+            advice = "score more, or use --metrics kid" if metric in ("fid", "rfid", "kept") else "score more"
             if metric == "fid" and len(self.sides.reference) < least <= len(self.data.train):
                 advice = "use --protocol standard, which scores against the training images, or --metrics kid"
             return (
@@ -420,6 +449,12 @@ class Evaluation:
             else:
                 rows: Iterator[Score] = getattr(self, name)()
                 scores += rows
+        if "editing" in names and "inception" in vars(self) and not self._edited_space:
+            least = min(self.inception.spaces.values()) + 1
+            notes.append(
+                f"FID of edits is left out: it needs at least {least:,} images on either side; there are "
+                f"{self._edits:,} (--images) and {len(self.sides.reference):,}"
+            )
         real = self.sides.real
         if real is not None and any(score.real is not None for score in scores):
             fewer = ", fewer than the samples: their distances are larger for that alone"
@@ -438,7 +473,7 @@ class Evaluation:
 
     def pictures(self) -> dict[str, Image.Image]:
         """By name: the first samples; samples beside their nearest training images; a model's stages."""
-        (pixels, drawings), few = self._drawn, diagnosis.SHOWN
+        (pixels, _, sketches), few = self._drawn, diagnosis.SHOWN
 
         def shown(images: Tensor) -> Tensor:
             return 1 - to_unit(images) if self.data.inverted else to_unit(images)  # as they came
@@ -450,10 +485,10 @@ class Evaluation:
             rows = {"sample": shown(pixels[which[closest]])}
             rows |= {f"nearest {j + 1}": shown(self._training[index[closest, j]]) for j in range(NEAREST)}
             found["neighbours"] = show.pairs(rows)
-        if drawings is not None:
-            seen = self._seen
+        if sketches is not None:
+            seen, samples = self._seen, to_unit(pixels[:few].to(self.model.device))
             found["stages"] = diagnosis.picture(
-                self.model, seen.grey[:few], seen.parses[:few], seen.posterior[:few], drawings[:few], self.request.seed
+                self.model, seen.grey[:few], seen.parses[:few], seen.posterior[:few], sketches[:few], samples
             )
         return found
 

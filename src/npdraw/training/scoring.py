@@ -49,7 +49,7 @@ class SampleScore:
 
     def __call__(self, model: NPDraw) -> float:
         """The score of samples with seeds 0, 1, ..., so that two models are compared on the same noise."""
-        pixels, _ = draw(model, self.count, 0, None, QUIET)
+        pixels = draw(model, self.count, 0, None, QUIET).pixels
         seen = self._describe(sampled(pixels, self.pictures.ink))
         if self.name == "kid":
             return kernel_distance(seen.kept[self.space], self._reference.kept[self.space]).mean

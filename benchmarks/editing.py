@@ -1,0 +1,96 @@
+"""What it costs a flow to keep parts, and to keep the picture around an edit, beside a plain decode in the same run.
+
+    python benchmarks/editing.py [--presets celeba-plus] [--pictures 2] [--evaluations 17] [--rounds 5] [--device cpu]
+
+Plain: `NPDraw.decode` at freedom 0. Kept: the same with every part kept (projection.py). Edit: `NPDraw.redraw` of the
+upper 3/8 of the rows, whose parts are kept while the picture around them is set back after each evaluation. Each round
+makes the same drawings in all ways, one way after another. Times are medians over rounds, a ratio is the median of the
+rounds' own ratios to plain. On a GPU time is by the clock; on the CPU it is what the process had of all cores, since
+programs beside it change the clock's by more than the few percent that are looked for here.
+"""
+
+import argparse
+import json
+import shlex
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from measuring import DEVICES, count, header, machine, preset, random_model, row, seconds
+
+from npdraw import store
+
+ROOT = Path(__file__).parents[1]
+FLOWS = [name for name in store.presets() if preset(name).decoder.likelihood == "flow"]
+
+
+def taken(work: Callable[[], object], device: str) -> float:
+    """Seconds of one call."""
+    if device == "cuda":
+        return seconds(work, device)
+    began = time.process_time()
+    work()
+    return time.process_time() - began
+
+
+def measure(name: str, pictures: int, evaluations: int, rounds: int, device: str) -> list[dict[str, Any]]:
+    """A row for each way to make so many pictures with a model of a preset's sizes."""
+    model = random_model(preset(name), device).eval()
+    grid, shape = model.grid, (model.config.data.channels, *model.decoder.size)
+    images = torch.randint(256, (pictures, *shape), dtype=torch.uint8, device=device)
+    drawing, everywhere = model.parse(images), torch.ones(grid.cells).bool()
+    upper = torch.arange(grid.cells) < round(3 / 8 * grid.rows) * grid.columns
+    ways: dict[str, Callable[[], object]] = {
+        "plain": lambda: model.decode(drawing, 0, evaluations, 0.0),
+        "kept": lambda: model.decode(drawing, 0, evaluations, 0.0, everywhere),
+        "edit": lambda: model.redraw(images, drawing, upper, 0, evaluations),
+    }
+    for work in ways.values():  # a GPU records its CUDA graph in the second call
+        seconds(work, device, 3 if device == "cuda" else 1)
+    found = [{way: taken(work, device) for way, work in ways.items()} for _ in range(rounds)]
+    return [
+        {
+            "preset": name,
+            "way": way,
+            "seconds": median(t[way] for t in found),
+            "ratio": median(t[way] / t["plain"] for t in found),
+        }
+        for way in ways
+    ]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--presets", nargs="+", default=FLOWS, choices=FLOWS)
+    parser.add_argument("--pictures", type=count, help="at a time; 256 on a GPU, 2 on the CPU")
+    parser.add_argument("--evaluations", type=count, default=17)
+    parser.add_argument("--rounds", type=count, default=5)
+    parser.add_argument("--device", default=DEVICES[0], choices=DEVICES)
+    parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results", help="folder of the JSON")
+    args = parser.parse_args()
+    pictures = args.pictures or (256 if args.device == "cuda" else 2)
+    print(f"torch {torch.__version__}, {machine(args.device)}, {args.evaluations} evaluations, {args.rounds} rounds")
+    header("preset", "pictures", "way", "seconds", "ratio")
+    rows = []
+    for name in args.presets:
+        for found in measure(name, pictures, args.evaluations, args.rounds, args.device):
+            row(name, pictures, found["way"], found["seconds"], found["ratio"])
+            rows.append(found)
+    about = {
+        "device": machine(args.device),
+        "torch": torch.__version__,
+        "command": shlex.join(["python", "benchmarks/editing.py", *sys.argv[1:]]),
+        "pictures": pictures,
+        "evaluations": args.evaluations,
+        "rounds": args.rounds,
+    }
+    path = args.results / f"editing-{args.device}.json"
+    store.write_text(path, json.dumps({**about, "rows": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
