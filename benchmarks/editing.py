@@ -23,6 +23,7 @@ import torch
 from measuring import DEVICES, count, header, machine, preset, random_model, row, seconds
 
 from npdraw import store
+from npdraw.files import write_text
 
 ROOT = Path(__file__).parents[1]
 FLOWS = [name for name in store.presets() if preset(name).decoder.likelihood == "flow"]
@@ -89,7 +90,7 @@ def main() -> None:
         "rounds": args.rounds,
     }
     path = args.results / f"editing-{args.device}.json"
-    store.write_text(path, json.dumps({**about, "rows": rows}, indent=1) + "\n")
+    write_text(path, json.dumps({**about, "rows": rows}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

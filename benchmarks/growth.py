@@ -25,6 +25,7 @@ import torch
 from measuring import DEVICES, count, forget_peak, header, machine, peak, preset, random_model, row, steady
 
 from npdraw import Config, store
+from npdraw.files import replacing, write_text
 from npdraw.prior import fixed_batch
 
 ROOT = Path(__file__).parents[1]
@@ -138,7 +139,7 @@ def plot(files: list[Path], picture: Path) -> None:
     axes[1, 0].set_ylabel("most memory, MiB")
     lines = [line for i in range(3) for line in axes[0, 0].lines[i::3]]  # a legend is filled column by column
     figure.legend(handles=lines, loc="outside lower center", ncols=3)
-    with store.replacing(picture) as temporary:
+    with replacing(picture) as temporary:
         figure.savefig(temporary, format="png", dpi=110)
 
 
@@ -175,7 +176,7 @@ def main() -> None:
         "base": base,
         "rows": rows,
     }
-    store.write_text(args.results / f"growth-{args.device}.json", json.dumps(found, indent=1) + "\n")
+    write_text(args.results / f"growth-{args.device}.json", json.dumps(found, indent=1) + "\n")
 
 
 if __name__ == "__main__":

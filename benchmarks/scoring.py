@@ -14,12 +14,12 @@ import numpy as np
 import torch
 from scipy.linalg import sqrtm
 
+from npdraw.device import pick_device
 from npdraw.evaluation.features import Pictures, describe
 from npdraw.evaluation.frechet import Moments, frechet, frechet_with_spread
 from npdraw.evaluation.inception import Inception
 from npdraw.evaluation.kernel import kernel_distance
 from npdraw.evaluation.neighbours import prdc
-from npdraw.inputs import pick_device
 from npdraw.progress import Progress
 
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import npdraw
-from npdraw.cli import main
-from npdraw.verbs import VERBS
+from npdraw.cli.main import main
+from npdraw.cli.verbs import VERBS
 
 project, author, release = "npdraw", "npdraw authors", npdraw.__version__
 extensions = ["myst_parser", "sphinx.ext.autodoc", "sphinx.ext.viewcode"]

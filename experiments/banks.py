@@ -22,11 +22,11 @@ import torch
 from npdraw import Grid, PartBank, parse, psnr, render
 from npdraw.canvas import Shrunk, to_bytes, to_unit
 from npdraw.data import load
+from npdraw.device import pick_device
 from npdraw.evaluation.features import Pictures, describe
 from npdraw.evaluation.frechet import Moments, frechet
 from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.protocol import PROTOCOLS, sampled, sides
-from npdraw.inputs import pick_device
 from npdraw.progress import Progress
 
 ROWS = Path(__file__).with_suffix(".json")

@@ -10,13 +10,14 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from npdraw.cli.plan import parameters
 from npdraw.config import Config
 from npdraw.data.images import describe
 from npdraw.evaluation.report import HEAD, cells
 from npdraw.evaluation.score import Score, figure
+from npdraw.files import read_text
 from npdraw.model import NPDraw
-from npdraw.plan import parameters
-from npdraw.store import WEIGHTS, all_spells, read_text
+from npdraw.store import WEIGHTS, all_spells
 from npdraw.words import last_names, many
 from sets import SETS
 

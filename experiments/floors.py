@@ -19,12 +19,12 @@ import torch
 
 from npdraw.data import ImageSet, Subset, load
 from npdraw.data.splits import shuffled
+from npdraw.device import pick_device
 from npdraw.evaluation.features import Described, Pictures, describe
 from npdraw.evaluation.frechet import frechet_with_spread
 from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.protocol import PROTOCOLS, REAL_INK, sides
 from npdraw.evaluation.report import facts
-from npdraw.inputs import pick_device
 from npdraw.progress import Progress
 
 

@@ -17,9 +17,10 @@ from typing import Any
 from npdraw import NPDraw, store
 from npdraw.config import DecoderConfig
 from npdraw.data import choose, load
+from npdraw.device import pick_device
 from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.report import facts
-from npdraw.inputs import pick_device
+from npdraw.files import read_text, write_text
 from npdraw.progress import Progress
 from npdraw.training.scoring import SampleScore
 from table1 import preset_of, weights_of
@@ -71,7 +72,7 @@ def main(words: list[str] | None = None) -> None:
     c, digest = model.config, store.weights_hash(weights)
     validation = choose(load(given.data or c.data.source), c.split, c.data.validation).validation
     network = load_inception(given.inception, device=device, progress=Progress())
-    known = json.loads(store.read_text(ROWS)) if ROWS.is_file() else {}
+    known = json.loads(read_text(ROWS)) if ROWS.is_file() else {}
     about = {"weights": digest, **facts(device)}
     before = known.get(preset_of(c), {})
     levels = Levels(
@@ -83,12 +84,12 @@ def main(words: list[str] | None = None) -> None:
         for count in EVALUATIONS:
             levels(evaluations=count)
     else:
-        settings = json.loads(store.read_text(weights / store.SETTINGS))
+        settings = json.loads(read_text(weights / store.SETTINGS))
         chosen = levels.best()
         settings["config"]["decoder"] |= {"freedom": chosen.freedom, "guidance": chosen.guidance}
-        store.write_text(weights / store.SETTINGS, json.dumps(settings, indent=2) + "\n")
+        write_text(weights / store.SETTINGS, json.dumps(settings, indent=2) + "\n")
     known[preset_of(c)] = {**about, "samples": levels.score.count, "rows": levels.rows}
-    store.write_text(ROWS, json.dumps(known, indent=1) + "\n")
+    write_text(ROWS, json.dumps(known, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from npdraw.errors import InputError
-from npdraw.store import read_text, write_text
+from npdraw.files import read_text, write_text
 
 
 def _cut(path: Path, name: str) -> tuple[str, str, str]:

@@ -22,6 +22,7 @@ from torch import Tensor
 from npdraw import store
 from npdraw.completing import complete, fixed_first
 from npdraw.data import load
+from npdraw.files import write_text
 from npdraw.training.trainer import train
 
 RESULTS = Path(__file__).with_suffix(".json")
@@ -77,7 +78,7 @@ def main() -> None:
             row[f"{word}, nats"] = -sum(float(plain.log_prob(x).mean()) for x in done) / DIGITS
         found[name] = row
         print(name, {key: round(value, 2) for key, value in row.items()}, flush=True)
-    store.write_text(RESULTS, json.dumps(found, indent=2) + "\n")
+    write_text(RESULTS, json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from npdraw import pretrained, store
+from npdraw.files import read_text, write_text
 from sets import SETS
 
 FILES = ("model.safetensors", "scores.json", "README.md", pretrained.LAST)  # samples.png and drawings.json stay behind
@@ -19,7 +20,7 @@ FILES = ("model.safetensors", "scores.json", "README.md", pretrained.LAST)  # sa
 
 def entry(folder: Path) -> dict[str, Any]:
     """What the list says of the model in a folder."""
-    found = json.loads(store.read_text(folder / "scores.json"))
+    found = json.loads(read_text(folder / "scores.json"))
     facts, files = SETS[found["set"]], {name: (folder / name).read_bytes() for name in FILES}
     return {
         "set": facts.title,
@@ -31,10 +32,10 @@ def entry(folder: Path) -> dict[str, Any]:
 
 def written() -> str:
     """The list as it should be."""
-    places = json.loads(store.read_text(pretrained.LIST))["places"]
+    places = json.loads(read_text(pretrained.LIST))["places"]
     models = {name: entry(folder) for name, folder in store.shipped_models().items()}
     return json.dumps({"places": places, "models": models}, indent=1) + "\n"
 
 
 if __name__ == "__main__":
-    store.write_text(pretrained.LIST, written())
+    write_text(pretrained.LIST, written())

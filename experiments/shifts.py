@@ -17,6 +17,7 @@ import torch
 from npdraw import store
 from npdraw.config import Split
 from npdraw.data import load
+from npdraw.files import write_text
 from npdraw.training.trainer import train
 
 RESULTS = Path(__file__).with_suffix(".json")
@@ -42,7 +43,7 @@ def main() -> None:
                 nats = -float(model.prior.log_prob(model.parse(data.test)).mean())
             found.setdefault(name, {})[str(shifts)] = nats
             print(f"{name}, moved by up to {shifts}: {nats:.2f} nats", flush=True)
-    store.write_text(RESULTS, json.dumps({"epochs": preset.prior_stage.epochs, "nats": found}, indent=2) + "\n")
+    write_text(RESULTS, json.dumps({"epochs": preset.prior_stage.epochs, "nats": found}, indent=2) + "\n")
 
 
 if __name__ == "__main__":

@@ -33,6 +33,7 @@ from marked import put
 from npdraw import show, store
 from npdraw.config import Config, fixed
 from npdraw.data import choose, data_folder, load
+from npdraw.device import pick_device
 from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation import report
 from npdraw.evaluation.inception import load_inception
@@ -40,7 +41,7 @@ from npdraw.evaluation.protocol import PROTOCOLS
 from npdraw.evaluation.request import Request
 from npdraw.evaluation.score import Score, figure
 from npdraw.evaluation.scores import Evaluation
-from npdraw.inputs import pick_device
+from npdraw.files import read_tensors, read_text, replacing, write_text
 from npdraw.progress import Progress
 from npdraw.training.trainer import train as train_model
 from sets import SETS
@@ -79,18 +80,18 @@ def train(
     model = train_model(config, data, folder, pick_device(device), network=partial(load_inception, inception))
     store.save_model(model, folder / "shipped", small=True)
     if init is not None:
-        store.write_text(folder / BEFORE, "".join(line + "\n" for line in _metrics(init)))
+        write_text(folder / BEFORE, "".join(line + "\n" for line in _metrics(init)))
 
 
 def _metrics(folder: Path) -> list[str]:
     """The lines of metrics of a run and of the spells before it, the earliest first."""
     paths = [path for path in (folder / BEFORE, folder / "metrics.jsonl") if path.is_file()]
-    return [line for path in paths for line in store.read_text(path).splitlines()]
+    return [line for path in paths for line in read_text(path).splitlines()]
 
 
 def rows() -> dict[str, dict[str, Row]]:
     """All rows so far, by preset and seed."""
-    return json.loads(store.read_text(ROWS)) if ROWS.is_file() else {}
+    return json.loads(read_text(ROWS)) if ROWS.is_file() else {}
 
 
 def score(folder: Path, source: str | None, inception: Path | None, cache: Path | None, count: int | None) -> None:
@@ -102,7 +103,7 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
     if count is None and before is not None and before["weights"] != digest:
         raise InputError(f"{ROWS.name} has a row of {preset}, seed {c.seed}, of other weights; remove it to replace it")
     if (written / "scores.json").is_file():
-        found = json.loads(store.read_text(written / "scores.json"))
+        found = json.loads(read_text(written / "scores.json"))
         if found["weights"] == digest and found["whole_protocol"]:
             print(f"{folder} is scored already")
             return _add(found)
@@ -138,7 +139,7 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
     )
     report.write(written, title, scores, notes, about, pictures)
     print("\n".join([title, report.table(scores), *notes]))
-    _add(json.loads(store.read_text(written / "scores.json")))
+    _add(json.loads(read_text(written / "scores.json")))
 
 
 def weights_of(folder: Path) -> Path:
@@ -189,7 +190,7 @@ def _add(found: Row) -> None:
     if found["whole_protocol"] and found["set"] in TABLE:
         known = rows()
         known.setdefault(found["preset"], {})[str(found["seed"])] = found
-        store.write_text(ROWS, json.dumps(known, indent=2) + "\n")
+        write_text(ROWS, json.dumps(known, indent=2) + "\n")
         print(f"{ROWS.name}: {found['preset']}, seed {found['seed']}")
 
 
@@ -256,10 +257,10 @@ def ship(folder: Path, name: str) -> None:
     weights, scores, target = weights_of(folder), folder / "scores" / "scores.json", MODELS / name
     if not scores.is_file():
         raise InputError(f"{folder} has no scores yet; take them first: python experiments/table1.py score {folder}")
-    found = json.loads(store.read_text(scores))
+    found = json.loads(read_text(scores))
     if found["weights"] != store.weights_hash(weights):
         raise InputError(f"the scores in {scores} are of other weights than lie in {weights}; score these")
-    tensors, _ = store.read_tensors(weights / store.WEIGHTS, "model")
+    tensors, _ = read_tensors(weights / store.WEIGHTS, "model")
     if any(x.dtype in (torch.float32, torch.float64) for x in tensors.values()):
         raise InputError(
             f"the weights in {weights} are in full precision; score and ship what train leaves in shipped/"
@@ -267,15 +268,15 @@ def ship(folder: Path, name: str) -> None:
     model = store.load_model(weights)
     drawn = model.sample(seed=SEEDS)
     page, picture = card(name, model, found), show.grid(model.as_given(drawn.images))
-    settings = json.loads(store.read_text(weights / store.SETTINGS))
+    settings = json.loads(read_text(weights / store.SETTINGS))
     settings["config"]["data"]["source"] = found["set"]  # a name, not where the images lay in training
     show.save_picture(picture, target / "samples.png")
     store.save_drawing(drawn.sketch[:DRAWN], target / "drawings.json", model.bank)
-    store.write_text(target / "scores.json", store.read_text(scores))
-    store.write_text(target / "README.md", page)
-    with store.replacing(target / store.WEIGHTS) as temporary:
+    write_text(target / "scores.json", read_text(scores))
+    write_text(target / "README.md", page)
+    with replacing(target / store.WEIGHTS) as temporary:
         temporary.write_bytes((weights / store.WEIGHTS).read_bytes())
-    store.write_text(target / store.SETTINGS, json.dumps(settings, indent=2) + "\n")
+    write_text(target / store.SETTINGS, json.dumps(settings, indent=2) + "\n")
     put(LIST, "models", listing({path.parent.name: path.parent for path in sorted(MODELS.glob("*/scores.json"))}))
     print(f"{target}: {', '.join(sorted(path.name for path in target.iterdir()))}")
 

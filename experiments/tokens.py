@@ -23,6 +23,7 @@ from npdraw.canvas import Grid
 from npdraw.config import BankConfig, Config, DataConfig, Split
 from npdraw.data import ImageSet, load
 from npdraw.drawing import Drawing
+from npdraw.files import write_text
 from npdraw.prior import Prior
 from npdraw.training import train
 
@@ -104,7 +105,7 @@ def main() -> None:
                 nats, step = -float(torch.cat(log_p).mean()), seconds(model.prior, parses[: config.prior_stage.batch])
                 found[name][row] = {"nats": nats, "milliseconds": 1000 * step}
                 print(f"{name}, {row}: {nats:.2f} nats, {1000 * step:.0f} ms per step", flush=True)
-                store.write_text(RESULTS, json.dumps(found, indent=2) + "\n")
+                write_text(RESULTS, json.dumps(found, indent=2) + "\n")
 
 
 if __name__ == "__main__":

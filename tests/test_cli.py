@@ -16,12 +16,12 @@ from PIL import Image
 
 from npdraw import store
 from npdraw.canvas import Grid
-from npdraw.cli import main
+from npdraw.cli.inputs import parse_seeds
+from npdraw.cli.main import main
+from npdraw.cli.verbs import VERBS
 from npdraw.data import load
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.inputs import parse_seeds
-from npdraw.verbs import VERBS
 from npdraw.words import meant
 
 SIDE, COUNT = 12, 60
@@ -86,7 +86,7 @@ def test_help_of_no_verb_speaks_of_none(verb: str, capsys: pytest.CaptureFixture
 
 def test_examples_in_help_are_understood() -> None:
     """Every option that an example uses exists."""
-    from npdraw.cli import SHORT, _options
+    from npdraw.cli.main import SHORT, _options
 
     for name, verb in VERBS.items():
         words = (verb.__doc__ or "").split("Example")[1].split()
@@ -166,8 +166,8 @@ def test_dry_run_tells_the_plan_and_writes_nothing(
 def test_plan_counts_what_autograd_keeps(home: Path) -> None:
     """Twice the batch keeps about twice as much, and a deeper prior more."""
     from npdraw.bank import PartBank
+    from npdraw.cli.plan import activations
     from npdraw.model import NPDraw
-    from npdraw.plan import activations
 
     config = store.read_config(store.presets()["digits"])
     model = NPDraw(config, PartBank(torch.rand(50, 1, 5, 5)))
@@ -354,7 +354,8 @@ def test_ink_on_paper_is_inverted_for_training_and_for_the_model(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """It is said, kept in the config, and done again to a picture that the model is given."""
-    from npdraw import inputs, show
+    from npdraw import show
+    from npdraw.cli import inputs
 
     monkeypatch.chdir(tmp_path)
     rng = np.random.default_rng(0)
@@ -625,7 +626,7 @@ def test_only_the_first_process_speaks(
 
 
 def test_a_reader_that_goes_away_is_no_traceback() -> None:
-    command = f"{sys.executable} -c 'import sys; from npdraw.cli import main; sys.exit(main([\"info\"]))' | true"
+    command = f"{sys.executable} -c 'import sys; from npdraw.cli.main import main; sys.exit(main([\"info\"]))' | true"
     result = subprocess.run(command, shell=True, capture_output=True, text=True)
     assert "Traceback" not in result.stderr
 

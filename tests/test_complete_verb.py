@@ -12,8 +12,8 @@ import editing_reading as reading
 import projection_reading
 from drawings import steps_of
 from npdraw import editing, show, store
-from npdraw.cli import main
-from npdraw.complete_verbs import parse_places
+from npdraw.cli.complete import parse_places
+from npdraw.cli.main import main
 from npdraw.completing import complete
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError

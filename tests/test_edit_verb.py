@@ -14,10 +14,11 @@ from PIL import Image
 import editing_reading as reading
 import projection_reading
 from drawings import steps_of
-from npdraw import editing, inputs, show, store
-from npdraw.cli import main
+from npdraw import editing, show, store
+from npdraw.cli.main import main
 from npdraw.drawing import Drawing
 from npdraw.model import NPDraw
+from npdraw.reading import as_seen
 from small_models import save_models, save_picture
 
 GREY = {"data": {"height": 10, "width": 14, "canvas": 14}, "bank": {"part_size": 3, "parts": 6}}  # 4 x 5 cells, padded
@@ -95,7 +96,7 @@ def test_edit_is_the_reading(
     if by == "parse":
         drawings = [model.parse(pixels) for pixels in seen]
     else:
-        drawings = [model.encode(inputs.as_seen(model, pixels)) for pixels in seen]
+        drawings = [model.encode(as_seen(model, pixels)) for pixels in seen]
         drawings = [editing.tidy(drawing, model.bank.parts, model.grid) for drawing in drawings]
     cells = [cells_of(drawing) for drawing in drawings]
     cells.append(reading.compose(*cells, places))

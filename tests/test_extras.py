@@ -28,7 +28,7 @@ import contextlib, io, json, sys
 sys.modules.update(dict.fromkeys({HIDDEN!r}))
 import npdraw
 assert npdraw.NPDraw.from_pretrained("digits").sample(2, seed=3).images.shape == (2, 1, 28, 28)
-from npdraw.cli import main
+from npdraw.cli.main import main
 for words in json.loads(sys.argv[1]):
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.redirect_stderr(said):

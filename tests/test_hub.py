@@ -131,7 +131,8 @@ def served(repos: dict[str, list[Files]]) -> Iterator[tuple[str, type[Hub]]]:
 SCRIPT = """
 import json, sys, warnings
 warnings.simplefilter("error")
-from npdraw import InputError, NPDraw, cli
+from npdraw import InputError, NPDraw
+from npdraw.cli import main
 def drawn(source):
     return NPDraw.from_pretrained(source).sample(2, seed=4).drawing.to_json()
 for line in json.loads(sys.argv[1]):

@@ -8,8 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from npdraw import inputs, show, store
-from npdraw.cli import main
+from npdraw import show, store
+from npdraw.cli import inputs
+from npdraw.cli.main import main
 from npdraw.config import Reading
 from small_models import save_models
 

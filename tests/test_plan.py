@@ -10,12 +10,12 @@ from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from npdraw.bank import PartBank
+from npdraw.cli.plan import plan, sampling_plan
 from npdraw.config import Config, from_dict
 from npdraw.data import ImageSet
 from npdraw.drawing import Drawing
 from npdraw.flow import Flow
 from npdraw.model import NPDraw
-from npdraw.plan import plan, sampling_plan
 
 COUNT, BATCH, SIDE, K, M = 2000, 8, 16, 4, 6
 CELLS = (SIDE // K) ** 2

@@ -13,8 +13,9 @@ import pytest
 import pretrained_list
 from data.serving import Server, put, served, sha256
 from npdraw import NPDraw, pretrained, store
-from npdraw.cli import main
+from npdraw.cli.main import main
 from npdraw.errors import InputError
+from npdraw.files import read_text
 from pretrained_list import FILES
 
 DIGITS = {name: (pretrained.SHIPPED / "digits" / name).read_bytes() for name in FILES}  # small, in place of MNIST's
@@ -57,14 +58,14 @@ def asked(server: Server) -> list[str]:
 
 def test_the_list_is_of_the_files() -> None:
     """`python experiments/pretrained_list.py` writes it anew."""
-    assert store.read_text(pretrained.LIST) == pretrained_list.written()
+    assert read_text(pretrained.LIST) == pretrained_list.written()
     assert set(pretrained.listed()) == set(store.shipped_models())
     for name, model in pretrained.listed().items():
         assert {*model.files} == {*FILES} and ("research only" in model.licence) == name.startswith("celeba")
 
 
 def test_the_places_are_two_and_safe() -> None:
-    places = json.loads(store.read_text(pretrained.LIST))["places"]
+    places = json.loads(read_text(pretrained.LIST))["places"]
     addresses = {place.format(name=name, file=f) for place in places for name in pretrained.listed() for f in FILES}
     assert len(places) == 2 and all(place.startswith("https://") for place in places)
     assert len(addresses) == 2 * len(FILES) * len(pretrained.listed())

@@ -13,7 +13,8 @@ import table1
 from card import card, listing
 from marked import get
 from npdraw import NPDraw, store
-from npdraw.cli import main
+from npdraw.cli.main import main
+from npdraw.files import read_tensors
 from sets import SETS
 
 SHIPPED = store.shipped_models()
@@ -24,7 +25,7 @@ each = pytest.mark.parametrize("name", SHIPPED)
 @each
 def test_it_has_all_that_belongs_to_it(name: str) -> None:
     assert {path.name for path in SHIPPED[name].iterdir()} == FILES
-    tensors, _ = store.read_tensors(SHIPPED[name] / store.WEIGHTS, "model")
+    tensors, _ = read_tensors(SHIPPED[name] / store.WEIGHTS, "model")
     kinds = {x.dtype for name, x in tensors.items() if x.is_floating_point() and not name.endswith(store.FACTOR)}
     assert kinds == {torch.float16}
     assert store.load_model(name).config.data.source in SETS  # a name, no path

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 
 import npdraw
-from npdraw.cli import main
-from npdraw.verbs import VERBS
+from npdraw.cli.main import main
+from npdraw.cli.verbs import VERBS
 
 DOCS = Path(__file__).parents[1] / "docs"
 

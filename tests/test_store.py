@@ -12,11 +12,12 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from npdraw import store
+from npdraw import files, store
 from npdraw.bank import PartBank
 from npdraw.config import Config, from_dict, to_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.files import read_tensors, read_text, replacing, replacing_all, write_tensors, write_text
 from npdraw.flow import Flow
 from npdraw.model import NPDraw
 
@@ -130,11 +131,11 @@ def test_a_flow_is_stored_in_8_bits(tmp_path: Path) -> None:
 def test_weights_in_8_bits_that_were_tampered_with(factor: Tensor | None, tmp_path: Path) -> None:
     decoder = {"likelihood": "flow", "width": 16, "blocks": 1}
     store.save_model(small(decoder=decoder, model_stage={"parsed_start": 1.0, "parsed_end": 1.0}), tmp_path, small=True)
-    tensors, _ = store.read_tensors(tmp_path / store.WEIGHTS, "model")
+    tensors, _ = read_tensors(tmp_path / store.WEIGHTS, "model")
     name = "decoder.last.weight" + store.FACTOR
     tensors.pop(name)
     tensors |= {} if factor is None else {name: factor}
-    store.write_tensors(tmp_path / store.WEIGHTS, "model", tensors)
+    write_tensors(tmp_path / store.WEIGHTS, "model", tensors)
     words = ("holds torch.int8",) if factor is None else (f"{name} does not fit its weights",)
     refused(lambda: store.load_model(tmp_path), store.WEIGHTS, *words)
 
@@ -263,15 +264,15 @@ def test_tensors_of_another_kind_or_version(folder: Path, header: dict[str, str]
 
 def test_missing_foreign_and_misshapen_tensors(folder: Path) -> None:
     path = folder / store.WEIGHTS
-    tensors, meta = store.read_tensors(path, "model")
+    tensors, meta = read_tensors(path, "model")
     assert meta == {}
-    store.write_tensors(path, "model", {k: v for k, v in tensors.items() if k != "prior.start"})
+    write_tensors(path, "model", {k: v for k, v in tensors.items() if k != "prior.start"})
     refused(lambda: store.load_model(folder), "lacks prior.start")
-    store.write_tensors(path, "model", {**tensors, "extra.weight": torch.zeros(1)})
+    write_tensors(path, "model", {**tensors, "extra.weight": torch.zeros(1)})
     refused(lambda: store.load_model(folder), "foreign extra.weight")
-    store.write_tensors(path, "model", {**tensors, "prior.start": torch.zeros(9)})
+    write_tensors(path, "model", {**tensors, "prior.start": torch.zeros(9)})
     refused(lambda: store.load_model(folder), "prior.start", "(9,)", "(8,)")
-    store.write_tensors(path, "model", tensors)
+    write_tensors(path, "model", tensors)
     assert store.load_model(folder).config == small().config
 
 
@@ -284,11 +285,11 @@ def test_banks(tmp_path: Path) -> None:
     assert torch.equal(store.load_bank(tmp_path / "b.safetensors").parts, bank.parts)
     refused(lambda: store.load_bank(tmp_path / "none.safetensors"), "cannot read", "none.safetensors")
     refused(lambda: store.load_bank(tmp_path), str(tmp_path))
-    store.write_tensors(tmp_path / "c", "bank", {"x": torch.zeros(1)})
+    write_tensors(tmp_path / "c", "bank", {"x": torch.zeros(1)})
     refused(lambda: store.load_bank(tmp_path / "c"), "parts", "it holds x")
-    store.write_tensors(tmp_path / "d", "bank", {"parts": torch.zeros(3, 2)})
+    write_tensors(tmp_path / "d", "bank", {"parts": torch.zeros(3, 2)})
     refused(lambda: store.load_bank(tmp_path / "d"), "shape")
-    store.write_tensors(tmp_path / "e", "bank", {})
+    write_tensors(tmp_path / "e", "bank", {})
     refused(lambda: store.load_bank(tmp_path / "e"), "none")
 
 
@@ -314,8 +315,8 @@ def test_drawings(tmp_path: Path) -> None:
 def test_tensors_carry_a_value_beside_them(tmp_path: Path) -> None:
     tensors = {"a": torch.rand(2, 3).T, "b": torch.arange(3), "c": torch.zeros(0, 2), "d": torch.tensor(True)}
     meta = {"step": 12, "nested": {"x": [1.5, None, "ü"]}}
-    store.write_tensors(tmp_path / "t", "checkpoint", tensors, meta)
-    got, value = store.read_tensors(tmp_path / "t", "checkpoint")
+    write_tensors(tmp_path / "t", "checkpoint", tensors, meta)
+    got, value = read_tensors(tmp_path / "t", "checkpoint")
     assert value == meta and got.keys() == tensors.keys()
     assert all(torch.equal(got[k], v) and got[k].dtype == v.dtype for k, v in tensors.items())
 
@@ -331,7 +332,7 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path, mo
     def broken(descriptor: int) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(store.os, "fsync", broken)
+    monkeypatch.setattr(files.os, "fsync", broken)
     with pytest.raises(OSError, match="No space"):
         store.save_bank(PartBank(torch.rand(2, 1, 3, 3)), path)
     assert torch.equal(store.load_bank(path).parts, old.parts)
@@ -340,14 +341,14 @@ def test_a_failed_write_keeps_the_old_file_and_leaves_nothing(tmp_path: Path, mo
 
 def test_an_interrupted_text_keeps_the_old_one(tmp_path: Path) -> None:
     path = tmp_path / "a.txt"
-    store.write_text(path, "old")
-    with pytest.raises(KeyboardInterrupt), store.replacing(path) as temporary:
+    write_text(path, "old")
+    with pytest.raises(KeyboardInterrupt), replacing(path) as temporary:
         temporary.write_text("new, half")
         assert path.read_text() == "old" and temporary.parent == path.parent
         raise KeyboardInterrupt
     assert path.read_text() == "old" and list(tmp_path.iterdir()) == [path]
-    store.write_text(path, "new ü")
-    assert store.read_text(path) == "new ü" and list(tmp_path.iterdir()) == [path]
+    write_text(path, "new ü")
+    assert read_text(path) == "new ü" and list(tmp_path.iterdir()) == [path]
 
 
 # --- configs and presets ---------------------------------------------------------------------
@@ -423,7 +424,7 @@ def test_written_tensors_are_readable_by_others(tmp_path: Path) -> None:
 def test_a_folder_in_the_way_of_one_file_leaves_nothing_of_the_others(tmp_path: Path) -> None:
     (tmp_path / "second").mkdir()
     paths = [tmp_path / "new" / "first", tmp_path / "second"]
-    with pytest.raises(InputError, match="second is a folder"), store.replacing_all(paths):
+    with pytest.raises(InputError, match="second is a folder"), replacing_all(paths):
         pass
     assert [path.name for path in tmp_path.iterdir()] == ["second"]
 
@@ -431,8 +432,8 @@ def test_a_folder_in_the_way_of_one_file_leaves_nothing_of_the_others(tmp_path: 
 def test_threads_that_write_one_file_leave_one_of_their_texts(tmp_path: Path) -> None:
     texts = [str(i) * 1000 for i in range(4)]
     with ThreadPoolExecutor(4) as pool:
-        list(pool.map(lambda text: [store.write_text(tmp_path / "file", text) for _ in range(40)], texts))
-    assert store.read_text(tmp_path / "file") in texts and len(list(tmp_path.iterdir())) == 1
+        list(pool.map(lambda text: [write_text(tmp_path / "file", text) for _ in range(40)], texts))
+    assert read_text(tmp_path / "file") in texts and len(list(tmp_path.iterdir())) == 1
 
 
 def test_a_key_that_a_models_config_should_not_have_is_said_with_its_file(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from npdraw import store
 from npdraw.config import Config, ModelStage, PriorStage
 from npdraw.errors import InputError
 from npdraw.evaluation.protocol import PROTOCOLS, Protocol
+from npdraw.files import read_tensors
 from sets import SETS
 from training import tiny
 
@@ -152,7 +153,7 @@ def test_from_a_preset_to_a_shipped_model(
     assert main(*train) == 0
     folder = out / "mnist-seed1"
     weights = (folder / "shipped" / store.WEIGHTS).read_bytes()
-    tensors, _ = store.read_tensors(folder / "shipped" / store.WEIGHTS, "model")
+    tensors, _ = read_tensors(folder / "shipped" / store.WEIGHTS, "model")
     assert not any(x.dtype == torch.float32 for x in tensors.values())
     assert store.load_model(folder).config.seed == 1
     assert main(*train) == 0  # goes on with a run that is over: the same weights

@@ -2,7 +2,7 @@
 
 import sys
 
-from npdraw.cli import main
+from npdraw.cli.main import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -58,7 +58,8 @@ def download(source: str) -> Path:
 
 def upload(model: "NPDraw", repo: str, private: bool, message: str) -> str:
     """Write a model to a repository of the hub, which is made where there is none, as one commit: its address."""
-    from npdraw.store import save_model, write_text
+    from npdraw.files import write_text
+    from npdraw.store import save_model
 
     need("the hub", "hub", "huggingface_hub")
     from huggingface_hub import HfApi

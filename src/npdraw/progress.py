@@ -3,6 +3,7 @@ line every so often elsewhere, so that a log file stays short. Of several proces
 """
 
 import time
+from pathlib import Path
 from types import TracebackType
 from typing import Self
 
@@ -68,3 +69,13 @@ class Progress:
             self.say(
                 f"{self.title}: {self.done:,} of {self.total:,}, {self._most}{left:,.0f} s left  {self._text}".rstrip()
             )
+
+
+def say(text: str, quiet: bool = False) -> None:
+    """A line for the person; of several processes the first alone speaks."""
+    if not quiet and this_process().rank == 0:
+        print(text, flush=True)
+
+
+def say_written(*files: Path) -> None:
+    say(f"written: {', '.join(map(str, files))}")

@@ -27,9 +27,9 @@ from npdraw.config import EVALUATIONS
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.extras import need
+from npdraw.files import replacing
 from npdraw.noise import is_seed
 from npdraw.progress import Progress
-from npdraw.store import replacing
 
 Pixels = npt.NDArray[np.uint8]
 Color = tuple[int, int, int]

@@ -1,23 +1,14 @@
-"""The one place where models, banks, drawings, configs and checkpoints meet the file system.
-
-Tensors are safetensors, everything else JSON or YAML: nothing that is read here can carry code. Every file is written
-under a temporary name, flushed to the disk and renamed, so a reader sees the old file or the new one.
-"""
+"""Models, banks, drawings and configs at rest: the names of their files and what is in them (files.py writes them)."""
 
 import hashlib
 import json
-import os
-import threading
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Any
 
 import torch
 import yaml
-from safetensors import SafetensorError, safe_open
-from safetensors.torch import save_file
 from torch import Tensor
 
 from npdraw import hub, pretrained
@@ -25,105 +16,13 @@ from npdraw.bank import PartBank, check_range
 from npdraw.config import Config, from_dict, to_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.files import VERSION, read_meta, read_tensors, read_text, write_tensors, write_text
 from npdraw.flow import Flow
 from npdraw.model import NPDraw
 from npdraw.words import meant
 
-VERSION = 1  # of every format written here; another is refused
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 FACTOR = ".factor"  # after the name of a weight in 8 bits
-
-
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well, and is removed when it does not."""
-    with replacing_all([path]) as (temporary,):
-        yield temporary
-
-
-@contextmanager
-def replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """The same for files that belong together: none takes its place before all are written."""
-    writer = f"{os.getpid()}-{threading.get_ident()}"
-    temporaries = [path.with_name(f".{path.name}.{writer}.tmp") for path in paths]
-    for path in paths:
-        if path.is_dir():
-            raise InputError(f"{path} is a folder, and a file is to be written there; remove it, or write elsewhere")
-    for path in paths:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    try:
-        yield temporaries
-        for temporary in temporaries:
-            with open(temporary, "rb") as file:
-                os.fsync(file.fileno())
-        for temporary, path in zip(temporaries, paths):
-            os.replace(temporary, path)
-    finally:
-        for temporary in temporaries:
-            temporary.unlink(missing_ok=True)
-
-
-def write_text(path: str | Path, text: str) -> None:
-    with replacing(Path(path)) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-
-
-def read_text(path: str | Path) -> str:
-    try:
-        return Path(path).expanduser().read_text(encoding="utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise InputError(f"cannot read {path}: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error).split("\n")[0]
-
-
-# --- tensors ---
-
-
-def write_tensors(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any] | None = None) -> None:
-    """Write named tensors with what they are, and a JSON value, as one safetensors file."""
-    plain = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
-    header = {"npdraw": json.dumps({"kind": kind, "version": VERSION, "meta": meta or {}})}
-    with replacing(Path(path)) as temporary:
-        temporary.touch()
-        mode = temporary.stat().st_mode  # that any new file has here; save_file's is readable by its owner alone
-        save_file(plain, temporary, metadata=header)
-        temporary.chmod(mode)
-
-
-def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The inverse of `write_tensors`; a file of another kind or version is refused."""
-    with _opened(path, kind) as (file, meta):
-        return {k: file.get_tensor(k) for k in file.keys()}, meta  # noqa: SIM118
-
-
-def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
-    """The value that lies beside tensors, without these."""
-    with _opened(path, kind) as (_, meta):
-        return meta
-
-
-@contextmanager
-def _opened(path: str | Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """A file of tensors, and the value beside them."""
-    try:
-        with safe_open(path, framework="pt") as file:
-            header = json.loads((file.metadata() or {}).get("npdraw", "{}"))
-            if not isinstance(header, dict) or not isinstance(header.get("meta", {}), dict):
-                raise InputError(f"{path} is no npdraw {kind}: its header makes no sense")
-            if header.get("kind") != kind:
-                raise InputError(
-                    f"{path} is no npdraw {kind}" + (f" but a {header['kind']}" if "kind" in header else "")
-                )
-            if header.get("version") != VERSION:
-                raise InputError(f"{path} has version {header.get('version')}; this npdraw reads version {VERSION}")
-            yield file, header.get("meta", {})
-    except (OSError, SafetensorError, ValueError, RecursionError) as error:
-        if isinstance(error, InputError):
-            raise
-        raise InputError(f"cannot read {path}: {_reason(error)}") from None
 
 
 # --- banks and drawings ---

@@ -8,9 +8,9 @@ import pytest
 import torch
 
 from npdraw import show, store
+from npdraw.cli.demo import demo
 from npdraw.config import BankConfig, Config, DecoderConfig, PosteriorConfig, PriorConfig
 from npdraw.data import Subset, load
-from npdraw.demo import demo
 from npdraw.evaluation.classifier import train_classifier
 from npdraw.progress import Progress
 

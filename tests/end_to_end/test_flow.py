@@ -13,9 +13,10 @@ from PIL import Image
 
 from evaluation.extractors import Projection
 from npdraw import editing as edits
-from npdraw import inputs, show, store
+from npdraw import show, store
 from npdraw.canvas import to_bytes
-from npdraw.cli import main
+from npdraw.cli import inputs
+from npdraw.cli.main import main
 from npdraw.completing import complete
 from npdraw.config import Reading, Split
 from npdraw.data import ImageSet
@@ -25,6 +26,7 @@ from npdraw.evaluation import diagnosis, editing
 from npdraw.evaluation.frechet import Moments, frechet
 from npdraw.evaluation.protocol import PROTOCOLS, Sides, sides
 from npdraw.model import NPDraw
+from npdraw.reading import as_seen
 from training import tiny
 
 FLOW = {"likelihood": "flow", "width": 8, "blocks": 1, "evaluations": 5}
@@ -403,7 +405,7 @@ def test_animate(model: NPDraw, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     run(f"animate flow {tmp_path / 'drawings.json'}", tmp_path / "film")
     run("animate flow a.png --evaluations 1", tmp_path / "other")
     assert torch.equal(finals[0], model.sample(2).images)
-    seen = inputs.as_seen(model, torch.from_numpy(pixels(Path("a.png")).copy())[None, None])
+    seen = as_seen(model, torch.from_numpy(pixels(Path("a.png")).copy())[None, None])
     assert torch.equal(finals[1], model.decode(model.encode(seen), evaluations=1))
     assert (tmp_path / "film.mp4").stat().st_size > 0
 
@@ -436,7 +438,7 @@ def test_an_animation_ends_in_exactly_the_picture(
 
 def test_an_animation_decodes_no_more_than_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("sample flow --seeds 0-2 --json", tmp_path)
-    monkeypatch.setattr("npdraw.verbs.IN_ANIMATION", 2)
+    monkeypatch.setattr("npdraw.cli.verbs.IN_ANIMATION", 2)
     calls = caught(monkeypatch)
     run(f"animate flow {tmp_path / 'drawings.json'}", tmp_path / "film")
     assert [(len(drawing), seeds) for drawing, seeds, _ in calls] == [(2, [0, 1])]

@@ -14,7 +14,7 @@ import editing_reading as reading
 from evaluation.extractors import Projection
 from npdraw.baselines.vae import LATENT, VAE
 from npdraw.canvas import Grid, parts_by_place, to_bytes
-from npdraw.cli import main
+from npdraw.cli.main import main
 from npdraw.data import ImageSet
 from npdraw.drawing import Drawing
 from npdraw.evaluation import editing

@@ -254,7 +254,7 @@ def test_the_table_is_aligned() -> None:
 
 
 def test_all_metrics_have_a_place_in_the_help() -> None:
-    from npdraw.score_verbs import Evaluate
+    from npdraw.cli.evaluate import Evaluate
 
     assert all(name in (Evaluate.__doc__ or "") for name in METRICS)
 

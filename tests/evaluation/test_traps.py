@@ -15,7 +15,7 @@ from torch import Tensor
 
 from evaluation.extractors import Projection
 from npdraw import store
-from npdraw.cli import main
+from npdraw.cli.main import main
 from npdraw.data import ImageSet, Subset, choose, load
 from npdraw.evaluation import classifier
 from npdraw.evaluation.protocol import PROTOCOLS, sides
@@ -198,7 +198,7 @@ def test_scores_are_written_before_they_are_told(home: Path, tmp_path: Path) -> 
     """Whoever reads the output may go, as `head` does: the work must not be lost."""
     code = (
         "import sys; from evaluation.extractors import Projection; import npdraw.evaluation.inception as i; "
-        "i.load_inception = lambda *given: Projection(); from npdraw.cli import main; sys.exit(main())"
+        "i.load_inception = lambda *given: Projection(); from npdraw.cli.main import main; sys.exit(main())"
     )
     words = ["evaluate", str(home / "strokes-model"), "--count", "20", "--out", str(tmp_path / "out"), *QUICK]
     paths = os.pathsep.join(p for p in sys.path if p)

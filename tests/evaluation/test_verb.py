@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from npdraw import store
-from npdraw.cli import main
+from npdraw.cli.main import main
 from training import tiny
 
 pytestmark = pytest.mark.usefixtures("small_network")

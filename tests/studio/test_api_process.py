@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from npdraw.cli import main
+from npdraw.cli.main import main
 
 CELLS = [-1] * 10 + [3] * 10 + [-1] * 16
 FIXED = [10 <= place < 20 for place in range(36)]

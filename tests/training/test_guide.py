@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from npdraw import store
-from npdraw.cli import main
+from npdraw.cli.main import main
 from npdraw.derive import adopt
 from npdraw.errors import InputError, TrainingError
 from npdraw.flow import Flow

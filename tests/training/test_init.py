@@ -11,7 +11,7 @@ from PIL import Image
 
 from npdraw import store
 from npdraw.canvas import Grid
-from npdraw.cli import main
+from npdraw.cli.main import main
 from npdraw.config import Config, fixed
 from npdraw.data import ImageSet, choose, load
 from npdraw.derive import adopt, derive

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 import muon_reading
-from npdraw.store import read_tensors, write_tensors
+from npdraw.files import read_tensors, write_tensors
 from npdraw.training import loop
 from npdraw.training.muon import Muon, orthogonal
 from npdraw.training.run import pack_optimizer, unpack_optimizer

@@ -11,7 +11,7 @@ import torch
 import npdraw
 from evaluation.extractors import Projection
 from npdraw import store
-from npdraw.cli import main
+from npdraw.cli.main import main
 from npdraw.training import provenance, trainer
 from training import tiny
 from training.test_scoring import DATA, SampleScore, scored

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from npdraw import store
-from npdraw.store import replacing, write_tensors
+from npdraw.files import replacing, write_tensors
 from npdraw.training import loop, stages
 from training import tiny
 

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from evaluation.extractors import Projection
 from npdraw.bank import PartBank
+from npdraw.cli.plan import plan
 from npdraw.config import Config, from_dict, to_dict
 from npdraw.data import ImageSet, Subset, choose
 from npdraw.errors import InputError
@@ -17,7 +18,6 @@ from npdraw.evaluation.frechet import frechet
 from npdraw.evaluation.kernel import kernel_distance
 from npdraw.evaluation.protocol import sampled
 from npdraw.model import NPDraw
-from npdraw.plan import plan
 from npdraw.progress import Progress
 from npdraw.training import trainer
 from npdraw.training.scoring import SampleScore

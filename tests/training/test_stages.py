@@ -14,6 +14,7 @@ from torch import Tensor, nn
 from npdraw import store
 from npdraw.bank import PartBank
 from npdraw.choices import Terms
+from npdraw.cli.plan import plan
 from npdraw.config import Config, Reading, Split, from_dict
 from npdraw.data import ImageSet, Subset, binarise, choose, load
 from npdraw.derive import derive
@@ -21,7 +22,6 @@ from npdraw.drawing import Drawing, agreement
 from npdraw.errors import TrainingError
 from npdraw.likelihoods import Likelihood
 from npdraw.model import Loss, NPDraw
-from npdraw.plan import plan
 from npdraw.prior import Prior
 from npdraw.training import augment, calibration, loop, stages, trainer
 from npdraw.training.augment import Images

@@ -20,8 +20,8 @@ import npdraw
 from npdraw.bank import PartBank
 from npdraw.config import Config, from_dict
 from npdraw.data import ImageSet
+from npdraw.files import read_tensors
 from npdraw.model import NPDraw
-from npdraw.store import read_tensors
 from npdraw.training import loop, trainer
 
 SETTINGS: dict[str, Any] = {

@@ -20,12 +20,12 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from npdraw import store
 from npdraw.canvas import Stack, to_unit
 from npdraw.data import binarise
 from npdraw.data.splits import shuffled
 from npdraw.errors import InputError
 from npdraw.evaluation.frechet import Moments
+from npdraw.files import read_tensors, write_tensors
 from npdraw.progress import Progress
 
 KEPT = 10_000  # most images whose features are kept
@@ -135,7 +135,7 @@ def described(
     path = folder / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.safetensors"
     if path.is_file():
         try:
-            tensors, _ = store.read_tensors(path, "features")
+            tensors, _ = read_tensors(path, "features")
             return _unpack(tensors, network, torch.device(device))
         except (InputError, KeyError):
             progress.say(f"{path} is damaged and is computed again")
@@ -144,7 +144,7 @@ def described(
     for space, moments in found.moments.items():
         tensors |= {f"{space}.moments.{name}": x for name, x in moments.tensors().items()}
     try:
-        store.write_tensors(path, "features", tensors)
+        write_tensors(path, "features", tensors)
     except OSError as error:
         progress.say(f"these features are not stored for the next time: cannot write {path} ({error.strerror})")
     return found

@@ -10,8 +10,8 @@ from torch import nn
 
 from npdraw.data.alone import alone
 from npdraw.errors import InputError
+from npdraw.files import read_tensors, write_tensors
 from npdraw.progress import Progress
-from npdraw.store import read_tensors, write_tensors
 
 Network = TypeVar("Network", bound=nn.Module)
 

@@ -12,8 +12,9 @@ from typing import Any
 import torch
 from PIL import Image
 
-from npdraw import __version__, show, store
+from npdraw import __version__, show
 from npdraw.evaluation.score import Score, figure
+from npdraw.files import write_text
 
 CAPTIONS = {
     "samples": "The first samples in order, none left out",
@@ -65,8 +66,8 @@ def write(
     """scores.json, report.html and the pictures, into a folder."""
     found = {s.key: {k: v for k, v in asdict(s).items() if k != "key" and v not in (None, "")} for s in scores}
     written = [folder / "scores.json", folder / "report.html"]
-    store.write_text(written[0], _json({"scores": found, "notes": list(notes), **about}) + "\n")
-    store.write_text(written[1], page(title, scores, notes, about, pictures))
+    write_text(written[0], _json({"scores": found, "notes": list(notes), **about}) + "\n")
+    write_text(written[1], page(title, scores, notes, about, pictures))
     return written + [show.save_picture(image, folder / f"{name}.png") for name, image in pictures.items()]
 
 

@@ -13,7 +13,7 @@ import uvicorn
 
 from npdraw import store
 from npdraw.errors import InputError
-from npdraw.options import say
+from npdraw.progress import say
 from npdraw.studio.app import guarded
 from npdraw.studio.guard import is_loopback
 from npdraw.studio.service import Service

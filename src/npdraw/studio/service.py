@@ -21,13 +21,14 @@ import torch
 from PIL import Image
 from torch import Tensor, nn
 
-from npdraw import __version__, editing, inputs, show
+from npdraw import __version__, editing, show
 from npdraw.canvas import render_steps
 from npdraw.completing import complete
 from npdraw.data.pictures import open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
+from npdraw.reading import as_seen, light_on_dark, reading_for
 from npdraw.studio import bodies
 from npdraw.studio.lanes import others_first, still_wanted
 
@@ -176,16 +177,16 @@ class Service:
     def read(self, data: bytes) -> bodies.ReadImage:
         """A picture file as the model sees it, its parse and the posterior's drawing, and what npdraw wrote into it."""
         _check_picture(data)
-        pixels, _ = open_picture("that was sent", data, inputs.reading_for(self.model, "the image that was sent"))
+        pixels, _ = open_picture("that was sent", data, reading_for(self.model, "the image that was sent"))
         still_wanted()
         c = self.model.config.data
         images = torch.from_numpy(pixels.copy())[None].expand(-1, c.channels, -1, -1)  # (1,C,H,W) uint8
-        if inputs.light_on_dark(self.model, images, show.inscription(data)):
+        if light_on_dark(self.model, images, show.inscription(data)):
             images = 255 - images
         return bodies.ReadImage(
             image=_base64(self._picture(images.float() / 255)),
             parse=self.cells(self.model.parse(images))[0],
-            posterior=self.cells(self.model.encode(inputs.as_seen(self.model, images)))[0],
+            posterior=self.cells(self.model.encode(as_seen(self.model, images)))[0],
             drawing=self._origin(data),
         )
 

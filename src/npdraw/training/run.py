@@ -14,6 +14,7 @@ from npdraw import store
 from npdraw.bank import PartBank
 from npdraw.config import Config, to_dict
 from npdraw.errors import InputError
+from npdraw.files import read_meta, read_tensors, read_text, write_tensors, write_text
 
 STAGES = ("prior", "guide", "model", "done")
 
@@ -86,13 +87,13 @@ class Run:
         if self.writes:
             began = {k: v for k, v in self.provenance.items() if k == "command"}  # the command that started the run
             meta = {"stage": stage, "step": step, "made": self.made | began}
-            store.write_tensors(self._checkpoint, "checkpoint", tensors, meta)
+            write_tensors(self._checkpoint, "checkpoint", tensors, meta)
 
     def load(self) -> tuple[str, int, dict[str, Tensor]]:
         """Stage, step and tensors of the last checkpoint; ("prior", 0, {}) if there is none."""
         if not self._checkpoint.is_file():
             return STAGES[0], 0, {}
-        tensors, meta = store.read_tensors(self._checkpoint, "checkpoint")
+        tensors, meta = read_tensors(self._checkpoint, "checkpoint")
         return meta["stage"], meta["step"], tensors
 
     @property
@@ -100,7 +101,7 @@ class Run:
         """The provenance of the last checkpoint or, if there is none, of this process."""
         if not self._checkpoint.is_file():
             return self.made
-        return dict(store.read_meta(self._checkpoint, "checkpoint").get("made", self.made))
+        return dict(read_meta(self._checkpoint, "checkpoint").get("made", self.made))
 
     # --- metrics ---
 
@@ -110,7 +111,7 @@ class Run:
         if self.writes and path.is_file():
             now = (STAGES.index(stage), step)
             kept = [r for r in self.metrics() if (STAGES.index(r["stage"]), r["step"]) <= now]
-            store.write_text(path, "".join(json.dumps(r) + "\n" for r in kept))
+            write_text(path, "".join(json.dumps(r) + "\n" for r in kept))
 
     def log(self, stage: str, step: int, values: dict[str, float]) -> None:
         """One line of metrics.jsonl, and the same to TensorBoard."""
@@ -128,7 +129,7 @@ class Run:
     def metrics(self) -> list[dict[str, Any]]:
         """All lines so far, without a last line that was cut off."""
         rows, path = [], self.folder / "metrics.jsonl"
-        for line in store.read_text(path).splitlines() if path.is_file() else ():
+        for line in read_text(path).splitlines() if path.is_file() else ():
             try:
                 rows.append(json.loads(line))
             except json.JSONDecodeError:

@@ -15,17 +15,20 @@ from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from npdraw import derive, show, store
-from npdraw.canvas import Grid, Stack, to_unit
+from npdraw.canvas import Grid, Stack
 from npdraw.config import BankConfig, Config, DataConfig, Reading
-from npdraw.data import PUBLIC, ImageSet, Subset, binarise, data_folder, is_images, is_pictures, load
+from npdraw.data import PUBLIC, ImageSet, Subset, data_folder, is_images, is_pictures, load
 from npdraw.data.folder import SUFFIXES
 from npdraw.data.images import describe
-from npdraw.data.pictures import BROKEN, INVERTED, LOOKED_AT, looks_like_paper, open_picture
+from npdraw.data.pictures import BROKEN, INVERTED, open_picture
+from npdraw.device import pick_device
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.files import read_text
 from npdraw.model import NPDraw
 from npdraw.noise import is_seed
 from npdraw.progress import Progress
+from npdraw.reading import light_on_dark, reading_for
 
 MOST_SEEDS = 1_000_000
 SHOWN = 12  # names of classes that are listed
@@ -35,16 +38,6 @@ def prepare(device: str, out: Path) -> str:
     """The device by name, where both it and the folder for what is written can be used."""
     name = pick_device(device)
     check_folder(out)
-    return name
-
-
-def pick_device(name: str) -> str:
-    """The device by name; one that is not there is refused."""
-    there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    if name == "auto":
-        return "cuda" if there["cuda"] else "cpu"
-    if not there[name]:
-        raise InputError(f"this torch sees no {name} device; use --device cpu")
     return name
 
 
@@ -90,20 +83,6 @@ def parse_seeds(text: str) -> list[int]:
     return [seed for span in spans for seed in span]
 
 
-def reading_for(model: NPDraw, source: str) -> Reading:
-    """How a model wants images read: own pictures are cropped, resized and inverted as those were that it was trained
-    on. The pictures that it was trained on themselves are read as they were then, and are prepared already."""
-    c = model.config
-    if is_images(source) and Path(source).expanduser().resolve() == Path(c.data.source).expanduser().resolve():
-        return c.reading
-    return Reading(
-        f"{c.data.width}x{c.data.height}",
-        c.reading.crop,
-        "grey" if c.data.channels == 1 else "colour",
-        "yes" if c.data.inverted else c.reading.invert,
-    )
-
-
 def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | None) -> Tensor:
     """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set, as a model wants them."""
     c = model.config
@@ -115,14 +94,6 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
         Progress().say(f"{source}: light on dark, unlike the model's own pictures: read with light and dark exchanged")
         images = 255 - images
     return images.expand(-1, c.data.channels, -1, -1)
-
-
-def light_on_dark(model: NPDraw, images: Tensor, said: show.Inscription | None) -> bool:
-    """Whether images (N,C,H,W) uint8 that were inverted as the model's own were light on dark before: ink on paper is
-    all that such a model knows. Judged as training judges a set, though these may be few, or one; but a picture that
-    says that npdraw made it is as such models show pictures, however dark."""
-    c, some = model.config, images[:: -(-len(images) // LOOKED_AT)]
-    return said is None and c.data.inverted and c.reading.invert == "auto" and looks_like_paper(some.numpy())
 
 
 def _inscribed(source: str) -> show.Inscription | None:
@@ -151,7 +122,7 @@ def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
 def drawn_with(model: NPDraw, path: str, count: int) -> tuple[Drawing | None, list[int], dict[str, Any]]:
     """How a flow made the pictures of so many drawings (JSON), as the verbs and the studio write it beside them: the
     prior's sketches, where there are any, a seed for each, where none are told 0, 1, ..., and its settings."""
-    said = json.loads(store.read_text(path))
+    said = json.loads(read_text(path))
     seeds, sketches = said.get("seeds", [said.get("seed")]), None
     if "sketches" in said:
         try:
@@ -169,12 +140,6 @@ def signed(name: str) -> Callable[..., PngInfo]:
     """What a picture of the model that goes by `name` says of itself, as `show.inscribed` writes it, given its drawing,
     its seed and how a flow made it."""
     return partial(show.inscribed, model=Path(name).resolve().name, weights=store.weights_hash(name)[:16])
-
-
-def as_seen(model: NPDraw, pixels: Tensor) -> Tensor:
-    """Images as the model's posterior sees them: floats in [0, 1] on its device, binarised where it was trained so."""
-    images = to_unit(pixels.to(model.device))
-    return binarise(images, torch.arange(len(images))) if model.config.data.ink else images
 
 
 def read_images(source: str, reading: Reading, count: int | None, data_dir: Path | None) -> tuple[Tensor, bool]:
@@ -236,7 +201,7 @@ def tell(data: ImageSet, source: str, data_dir: Path | None) -> list[str]:
     if data.files:
         lines.append(f"files: {data.files}")
         if (data.files / BROKEN).is_file():
-            lines += ["broken files:", *store.read_text(data.files / BROKEN).splitlines()]
+            lines += ["broken files:", *read_text(data.files / BROKEN).splitlines()]
     return lines
 
 

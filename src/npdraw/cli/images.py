@@ -8,9 +8,10 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
+from npdraw.cli.options import CHUNK, IN_PAIRS, DataDir, Device, HowRead, Maybe, Source, psnr_text
 from npdraw.config import BankConfig, Reading
 from npdraw.errors import InputError
-from npdraw.options import CHUNK, IN_PAIRS, DataDir, Device, HowRead, Maybe, Source, psnr_text, say, say_written
+from npdraw.progress import say, say_written
 from npdraw.words import many
 
 
@@ -43,8 +44,9 @@ class Bank:
             raise InputError(f"{self.out} is a folder; choose a file name for --out")
         if self.out.suffix != ".safetensors":
             raise InputError(f"--out {self.out} should end in .safetensors")
-        from npdraw import inputs, show, store
+        from npdraw import show, store
         from npdraw.bank import build_bank
+        from npdraw.cli import inputs
         from npdraw.data import Subset
         from npdraw.extras import need
 
@@ -83,8 +85,9 @@ class Parse:
     device: Device = "auto"
 
     def run(self) -> None:
-        from npdraw import inputs, parsing, show, store
+        from npdraw import parsing, show, store
         from npdraw.canvas import render
+        from npdraw.cli import inputs
         from npdraw.drawing import Drawing
 
         device = inputs.prepare(self.device, self.out)
@@ -141,7 +144,8 @@ class DataShow:
             raise InputError(f"--count must be from 1 to {CHUNK:,}, not {self.count}")
         import torch
 
-        from npdraw import inputs, show
+        from npdraw import show
+        from npdraw.cli import inputs
 
         inputs.check_folder(self.out.absolute().parent)
         data = inputs.load_shown(self.source, self.reading, self.data_dir)
@@ -163,7 +167,7 @@ class DataInfo:
     data_dir: DataDir = None
 
     def run(self) -> None:
-        from npdraw import inputs
+        from npdraw.cli import inputs
 
         data = inputs.load_shown(self.source, self.reading, self.data_dir)
         say("\n".join(inputs.tell(data, self.source, self.data_dir)))

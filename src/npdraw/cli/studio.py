@@ -2,8 +2,8 @@
 
 from dataclasses import dataclass
 
+from npdraw.cli.options import Device, Flag, Model
 from npdraw.extras import need
-from npdraw.options import Device, Flag, Model
 
 
 @dataclass
@@ -27,7 +27,7 @@ class Studio:
 
     def run(self) -> None:
         need("the studio", "studio", "fastapi", "uvicorn")
-        from npdraw import inputs
+        from npdraw.device import pick_device
         from npdraw.studio.serve import serve
 
-        serve(self.model, self.host, self.port, not self.no_browser, inputs.pick_device(self.device))
+        serve(self.model, self.host, self.port, not self.no_browser, pick_device(self.device))

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from tyro.conf import Positional, arg
 
+from npdraw.cli.options import DataDir, Decoding, Device, HowDecoded, InceptionFile, Maybe
 from npdraw.errors import InputError
-from npdraw.options import DataDir, Decoding, Device, HowDecoded, InceptionFile, Maybe, say, say_written
+from npdraw.progress import say, say_written
 from npdraw.words import many, meant
 
 if TYPE_CHECKING:
@@ -62,7 +63,8 @@ class Evaluate:
     def run(self) -> None:
         import time
 
-        from npdraw import inputs, store
+        from npdraw import store
+        from npdraw.cli import inputs
         from npdraw.data import data_folder
         from npdraw.evaluation import report
         from npdraw.evaluation.inception import load_inception
@@ -117,9 +119,11 @@ class Evaluate:
     def _reference(self, model: "NPDraw | None", own: bool) -> "ImageSet":
         """The images to score against. A model whose images have changed may have been trained on what is now held
         out, where that was chosen among them."""
-        from npdraw import inputs, pretrained
+        from npdraw import pretrained
+        from npdraw.cli import inputs
         from npdraw.config import Reading
         from npdraw.data import choose, is_images
+        from npdraw.reading import reading_for
 
         if model is None:
             if not is_images(self.subject) or not Path(self.subject).expanduser().exists():
@@ -135,7 +139,7 @@ class Evaluate:
         c = model.config
         source = self.against or c.data.source
         inputs.check_apart(self.out, source)
-        data = inputs.read_set(source, inputs.reading_for(model, source), self.data_dir)
+        data = inputs.read_set(source, reading_for(model, source), self.data_dir)
         checked = own and data.test is None and c.data.digest
         if checked and choose(data, c.split, c.data.validation).train.digest() != c.data.digest:
             raise InputError(

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 from tyro.conf import DisallowNone, FlagCreatePairsOff, Positional, arg
 
 from npdraw.config import EVALUATIONS, Reading
-from npdraw.distributed import this_process
 from npdraw.errors import InputError
 
 if TYPE_CHECKING:
@@ -86,15 +85,12 @@ class Decoding:
 HowDecoded = Annotated[Decoding, arg(name="")]
 
 
-def say(text: str, quiet: bool = False) -> None:
-    """A line for the person; of several processes the first alone speaks."""
-    if not quiet and this_process().rank == 0:
-        print(text, flush=True)
-
-
-def say_written(*files: Path) -> None:
-    say(f"written: {', '.join(map(str, files))}")
-
-
 def psnr_text(whole: float, each: float) -> str:
     return f"PSNR {whole:.2f} dB over all their pixels, {each:.2f} dB as the mean of the images"
+
+
+def yaml_text(values: dict[str, Any]) -> str:
+    """A config, or what is like one, as the presets are written: one line a group."""
+    import yaml
+
+    return yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=118).rstrip()

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from npdraw.options import say
+from npdraw.progress import say
 
 
 @dataclass

@@ -1,24 +1,12 @@
-"""The verbs of the command line: one dataclass each, thin over the library.
-
-Its fields are the options, its docstring is the help, whose first line stands in the list of verbs. What needs torch is
-imported inside `run`, so that help is quick. The verbs that need images alone are in image_verbs.py.
-"""
+"""The verbs `sample`, `reconstruct` and `animate`."""
 
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Annotated, Any
 
 from tyro.conf import Positional, arg
 
-from npdraw.complete_verbs import Complete
-from npdraw.config import Config, Reading, Split, to_dict
-from npdraw.edit_verbs import Edit
-from npdraw.errors import InputError
-from npdraw.extras import TRAINING, need
-from npdraw.image_verbs import Bank, DataInfo, DataShow, Parse
-from npdraw.model_verbs import Models
-from npdraw.options import (
+from npdraw.cli.options import (
     CHUNK,
     FEW,
     IN_ANIMATION,
@@ -28,133 +16,20 @@ from npdraw.options import (
     DryRun,
     Flag,
     HowDecoded,
-    InceptionFile,
     Maybe,
     Model,
     Source,
     psnr_text,
-    say,
-    say_written,
 )
-from npdraw.score_verbs import Evaluate
-from npdraw.studio_verbs import Studio
-from npdraw.words import last_names, many
+from npdraw.errors import InputError
+from npdraw.progress import say, say_written
+from npdraw.words import many
 
 if TYPE_CHECKING:
     from torch import Tensor
 
     from npdraw.drawing import Drawing
     from npdraw.model import NPDraw
-
-
-class Verb(Protocol):
-    """What `main` needs of a verb: a dataclass that can be run."""
-
-    __dataclass_fields__: ClassVar[dict[str, Any]]
-
-    def run(self) -> None: ...
-
-
-@dataclass
-class Demo:
-    """Train on the embedded digits, draw 64 new ones and have them judged, in about three minutes.
-
-    A finished demo is not trained again.
-
-    Example: npdraw demo --out demo
-    """
-
-    out: Path = Path("demo")
-    """Folder for the run and the pictures."""
-    device: Device = "auto"
-
-    def run(self) -> None:
-        need("the demo", "demo", *TRAINING, "imageio_ffmpeg", "mlxtend")
-        from npdraw import inputs
-        from npdraw.demo import demo
-
-        demo(self.out, inputs.prepare(self.device, self.out), say=say)
-
-
-@dataclass
-class Train:
-    """Train a model on a preset's data, a YAML file's or images of your own; or go on with such a run.
-
-    Any field of the config can be overridden. For your own images (a folder, .zip, .npz, .parquet or a dataset on the
-    Hugging Face hub, hf:OWNER/NAME@COMMIT) a config is derived from what they are, and printed. --size, --crop,
-    --colour and --invert are short for --reading.size and so on.
-
-    For few images, --init MODEL starts from the weights and the bank of a model: its sizes are kept, pictures are read
-    in its size and colour, and it learns a fifth as fast as it did.
-
-    Examples: npdraw train digits | npdraw train mnist --prior.depth 4 --bank.parts 100 |
-    npdraw train my-pictures/ --size 64 --out runs/mine --dry-run | npdraw train my-pictures/ --init digits |
-    npdraw train mnist --split.by digits --split.percent 30
-    """
-
-    target: Annotated[Positional[str], arg(metavar="TARGET")]
-    """Preset, YAML file, your own images, or a run to go on with."""
-    config: Annotated[Config, arg(name="")]
-    out: Maybe[Path] = None
-    """The run's directory; runs/NAME by default."""
-    data_dir: DataDir = None
-    inception: InceptionFile = None
-    device: Device = "auto"
-    dry_run: DryRun = False
-    quiet: Flag = False
-    """Print nothing but errors."""
-
-    def run(self) -> None:
-        from npdraw import derive, inputs
-        from npdraw.evaluation.inception import load_inception
-        from npdraw.plan import plan
-        from npdraw.training import train
-        from npdraw.training.run import Run
-        from npdraw.training.trainer import settle
-
-        config, out = self.config, self.out or derive.default_out(self.target, self.config)
-        if not config.data.source:
-            raise InputError(
-                f"{self.target} needs its images: give --data.source with a set by name, a folder or a file"
-            )
-        device = inputs.prepare(self.device, out)
-        inputs.check_apart(out, config.data.source)
-        data = derive.images(config.data.source, config.reading, self.data_dir, self.quiet, self.dry_run)
-        config = settle(config, data)
-        Run.open(out, config, writes=False)
-        say("\n".join([str(data), *data.notes]), self.quiet)
-        if derive.derives(self.target):
-            say(f"derived from them:\n{_yaml(to_dict(config))}", self.quiet)
-        lines = plan(config, data, device)  # builds the nets without memory: what cannot be built is refused here
-        if self.dry_run:
-            say("\n".join([*lines, f"run: would be written to {out}"]))
-            return
-        say("\n".join(lines[:2]), self.quiet)
-        network = partial(load_inception, self.inception, self.data_dir)
-        train(config, data, out, device, self.quiet, network)
-        drawn_with = f"draw with: npdraw sample {out} --out samples"
-        say(f"trained: {out} (pictures in {out / 'pictures'}); {drawn_with}", self.quiet)
-
-
-@dataclass
-class EarlyStage:
-    """The part of stage two that others are derived from."""
-
-    epochs: Maybe[int] = None
-
-
-@dataclass
-class Early:
-    """What must be known of a `train` command before its defaults are, since these follow from the images and from
-    the model to start from."""
-
-    reading: Reading = field(default_factory=Reading)
-    split: Split = field(default_factory=Split)
-    model_stage: EarlyStage = field(default_factory=EarlyStage)
-    init: str = ""
-    data_dir: Maybe[Path] = None
-    quiet: Flag = False
-    dry_run: Flag = False
 
 
 @dataclass
@@ -200,9 +75,11 @@ class Sample:
         import torch
         from PIL import Image
 
-        from npdraw import inputs, show, store
+        from npdraw import show, store
+        from npdraw.cli import inputs
+        from npdraw.cli.plan import sampling_plan
         from npdraw.drawing import Drawing
-        from npdraw.plan import sampling_plan
+        from npdraw.files import replacing
         from npdraw.progress import Progress
 
         seeds, device = inputs.parse_seeds(self.seeds), inputs.prepare(self.device, self.out)
@@ -252,7 +129,7 @@ class Sample:
                 show.save_picture(Image.fromarray(pixels[i]), path, sign(drawing[i], seed=seed, **settings))
             written.append(self.out / "images")
         if self.npz:
-            with store.replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:
+            with replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:
                 np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
             written.append(self.out / "samples.npz")
         if self.json:
@@ -290,8 +167,10 @@ class Reconstruct:
     def run(self) -> None:
         import torch
 
-        from npdraw import inputs, show, store
+        from npdraw import show, store
+        from npdraw.cli import inputs
         from npdraw.parsing import psnr
+        from npdraw.reading import as_seen
 
         device = inputs.prepare(self.device, self.out)
         model = store.load_model(self.model, device)
@@ -302,7 +181,7 @@ class Reconstruct:
         count = min(self.count, len(pixels))
         chosen = torch.arange(count) * len(pixels) // count  # images may be sorted by class
         pixels = pixels[chosen]
-        images = inputs.as_seen(model, pixels)
+        images = as_seen(model, pixels)
         drawing = model.encode(images)
         rebuilt = model.decode(drawing, chosen.tolist(), **settings)
         rows = {"image": images, "parse": model.render(model.parse(pixels)), "canvas": model.render(drawing)}
@@ -338,8 +217,10 @@ class Animate:
     def run(self) -> None:
         if not self.out.name:
             raise InputError("--out needs a file name")
-        from npdraw import inputs, store
+        from npdraw import store
         from npdraw.canvas import to_unit
+        from npdraw.cli import inputs
+        from npdraw.reading import as_seen
 
         device = inputs.prepare(self.device, self.out.absolute().parent)
         drawn = self.what.lower().endswith(".json")
@@ -372,90 +253,11 @@ class Animate:
         else:
             pixels = inputs.read_for(model, self.what, None, None)
             found = len(pixels)
-            drawing = model.encode(inputs.as_seen(model, pixels[:IN_ANIMATION]))
+            drawing = model.encode(as_seen(model, pixels[:IN_ANIMATION]))
             images = model.decode(drawing, **self.decoding.keeping(model))
         if found > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {found:,} drawings")
         say_written(*_animation(model, drawing[:IN_ANIMATION], model.as_given(images), self.out))
-
-
-@dataclass
-class Info:
-    """Say what is installed, which presets and models there are, or what a model is made of.
-
-    Example: npdraw info runs/digits
-    """
-
-    model: Annotated[Positional[Maybe[str]], arg(metavar="MODEL")] = None
-    """Run, saved model or model by name."""
-
-    def run(self) -> None:
-        import torch
-
-        from npdraw import __version__, inputs, pretrained, store
-        from npdraw.canvas import Grid
-        from npdraw.plan import parameters
-
-        if self.model is not None:
-            model = store.load_model(self.model)
-            say(f"{self.model}: T = {model.grid.cells} steps, bank: {model.bank.extra_repr()}")
-            say(parameters(model))
-            if not model.likely:
-                flow = model.config.decoder
-                guided = f", guidance {flow.guidance:g}" if flow.guidance else ""
-                drawn = f"{flow.evaluations} evaluations, freedom {flow.freedom:g}{guided}"
-                say(f"decoder: a flow, without a likelihood; {drawn}")
-            made, config = store.provenance(self.model), to_dict(model.config)
-            if scored := store.shipped_scores(self.model):
-                made, config["init"] = _whole(scored["made"], model.config), last_names(config["init"])
-            say(_yaml({"made by": made}) if made else "made by: not recorded")
-            say(_yaml(config))
-            return
-        device = inputs.pick_device("auto")
-        name = torch.cuda.get_device_name() if device == "cuda" else f"{torch.get_num_threads()} threads"
-        say(f"npdraw {__version__}, torch {torch.__version__}, device {device} ({name})")
-        say("presets:")
-        for preset, path in store.presets().items():
-            c = store.read_config(path)
-            size = f"{c.data.width} x {c.data.height} {'colour' if c.data.channels == 3 else 'grey'}"
-            cells = Grid(*c.canvas_size, c.bank.part_size).cells
-            say(f"  {preset:13} {size}, K = {c.bank.part_size}, M = {c.bank.parts}, T = {cells}")
-        say(f"models: {', '.join(pretrained.listed())}; npdraw models says where they lie")
-
-
-VERBS: dict[str, type[Verb]] = {
-    "demo": Demo,
-    "bank": Bank,
-    "parse": Parse,
-    "train": Train,
-    "sample": Sample,
-    "reconstruct": Reconstruct,
-    "edit": Edit,
-    "complete": Complete,
-    "animate": Animate,
-    "studio": Studio,
-    "evaluate": Evaluate,
-    "models": Models,
-    "info": Info,
-    "data show": DataShow,
-    "data info": DataInfo,
-}
-
-
-def _yaml(values: dict[str, Any]) -> str:
-    """A config, or what is like one, as the presets are written: one line a group."""
-    import yaml
-
-    return yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=118).rstrip()
-
-
-def _whole(made: dict[str, Any], config: Config) -> dict[str, Any]:
-    """What made a shipped model, by its scores.json: over all spells of training, where weights know of the last."""
-    from npdraw import store
-
-    rest = {name: value for name, value in made.items() if value and name not in ("epochs", "prior_epoch")}
-    command = last_names(made.get("command", "not recorded"))
-    return {**rest, "command": command, "trained": store.all_spells(made, config)}
 
 
 def _animation(model: "NPDraw", drawing: "Drawing", images: "Tensor", stem: Path) -> list[Path]:

@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
+from npdraw.cli.options import Decoding, Device, Flag, HowDecoded, Maybe, Model
 from npdraw.errors import InputError
-from npdraw.options import Decoding, Device, Flag, HowDecoded, Maybe, Model, say, say_written
+from npdraw.progress import say, say_written
 from npdraw.words import many
 
 if TYPE_CHECKING:
@@ -67,10 +68,12 @@ class Complete:
         import torch
         from PIL import Image
 
-        from npdraw import editing, inputs, show, store
+        from npdraw import editing, show, store
         from npdraw.canvas import to_bytes
+        from npdraw.cli import inputs
         from npdraw.completing import comes_first, complete
         from npdraw.data.folder import SUFFIXES
+        from npdraw.files import replacing_all
 
         if (self.keep is None) == (self.region is None):
             raise InputError("give either --keep with the places that are kept, or --region with a box of pixels")
@@ -110,7 +113,7 @@ class Complete:
             free = [place for place in range(grid.cells) if not fixed[place]]
             drawings = editing.compose(kept, model.parse(to_bytes(made)), free)
         beside = {} if model.likely else {"seeds": seeds, **settings}
-        with store.replacing_all([*files, *pngs]) as (sheet, written, *single):
+        with replacing_all([*files, *pngs]) as (sheet, written, *single):
             images = torch.cat([image, made])
             show.save_picture(_picture(model, kept, fixed, images, drawings, found.log_prob), sheet)
             store.save_drawing(drawings, written, model.bank, **beside)
@@ -154,8 +157,9 @@ def parse_places(text: str, cells: int) -> list[int]:
 def _read(model: "NPDraw", name: str, source: str, decoding: Decoding) -> tuple["Drawing", "Tensor", int]:
     """One drawing with a step for each place, its picture (1,C,H,W), and the seed of its noise, where PNG or JSON tell
     it. Of a drawing as JSON the picture is made."""
-    from npdraw import editing, inputs, store
+    from npdraw import editing, store
     from npdraw.canvas import to_unit
+    from npdraw.cli import inputs
 
     if source.lower().endswith(".json"):
         drawing = store.load_drawing(source, model.bank)

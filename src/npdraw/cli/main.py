@@ -17,10 +17,11 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 
+from npdraw.cli.train import Early, Train
+from npdraw.cli.verbs import VERBS, Verb
 from npdraw.config import Config, Reading
 from npdraw.distributed import this_process
 from npdraw.errors import InputError, TrainingError
-from npdraw.verbs import VERBS, Early, Train, Verb
 
 T = TypeVar("T")
 HELP = ("-h", "--help", "help")

@@ -6,8 +6,9 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
+from npdraw.cli.options import Decoding, Device, HowDecoded, Model
 from npdraw.errors import InputError
-from npdraw.options import Decoding, Device, HowDecoded, Model, say, say_written
+from npdraw.progress import say, say_written
 
 WIDTH = 140  # of one image in edit.png, about, in pixels
 
@@ -43,10 +44,13 @@ class Edit:
         import torch.nn.functional as F
         from PIL import Image
 
-        from npdraw import editing, inputs, show, store
+        from npdraw import editing, show, store
         from npdraw.canvas import to_bytes, to_unit
+        from npdraw.cli import inputs
         from npdraw.data.folder import SUFFIXES
         from npdraw.drawing import Drawing
+        from npdraw.files import replacing_all
+        from npdraw.reading import as_seen
 
         box, device = editing.parse_box(self.region), inputs.prepare(self.device, self.out)
         files = [self.out / name for name in ("edit.png", "drawing.json", "image.png")]
@@ -65,7 +69,7 @@ class Edit:
         if self.by == "parse":
             drawing = model.parse(images)
         else:  # each as if it were alone
-            drawing = Drawing.cat([model.encode(inputs.as_seen(model, pixels)) for pixels in found])
+            drawing = Drawing.cat([model.encode(as_seen(model, pixels)) for pixels in found])
         both = [inputs.drawn_in(model, self.model, source) for source in (self.a, self.b)]
         taken = [own.drawing if own else drawing[i] for i, own in enumerate(both)]
         drawing = Drawing.cat([editing.tidy(one, model.bank.parts, model.grid) for one in taken])
@@ -86,7 +90,7 @@ class Edit:
         around = F.max_pool2d(inside[None], 5, stride=1, padding=2)[0] > inside
         tiles[3:5, :, around] = torch.tensor(show.ACCENT, device=device)[:, None] / 255  # on canvas B and composed
         labels = ["A", "B", "canvas A", "canvas B", "composed", "result"]
-        with store.replacing_all(files) as (sheet, written, picture):
+        with replacing_all(files) as (sheet, written, picture):
             show.save_picture(show.grid(tiles, len(labels), scale=1, gap=4, labels=labels), sheet)
             store.save_drawing(composed, written, model.bank, **beside)
             said = inputs.signed(self.model)(composed, seed=None if model.likely else noise, **settings)

@@ -1,0 +1,44 @@
+"""The verbs of the command line by name: one dataclass each, thin over the library.
+
+The fields of a verb are its options, and its docstring is its help, whose first line stands in the list of verbs. What
+needs torch is imported inside `run`, so that help is quick.
+"""
+
+from typing import Any, ClassVar, Protocol
+
+from npdraw.cli.complete import Complete
+from npdraw.cli.edit import Edit
+from npdraw.cli.evaluate import Evaluate
+from npdraw.cli.images import Bank, DataInfo, DataShow, Parse
+from npdraw.cli.info import Info
+from npdraw.cli.models import Models
+from npdraw.cli.sample import Animate, Reconstruct, Sample
+from npdraw.cli.studio import Studio
+from npdraw.cli.train import Demo, Train
+
+
+class Verb(Protocol):
+    """What `main` needs of a verb: a dataclass that can be run."""
+
+    __dataclass_fields__: ClassVar[dict[str, Any]]
+
+    def run(self) -> None: ...
+
+
+VERBS: dict[str, type[Verb]] = {
+    "demo": Demo,
+    "bank": Bank,
+    "parse": Parse,
+    "train": Train,
+    "sample": Sample,
+    "reconstruct": Reconstruct,
+    "edit": Edit,
+    "complete": Complete,
+    "animate": Animate,
+    "studio": Studio,
+    "evaluate": Evaluate,
+    "models": Models,
+    "info": Info,
+    "data show": DataShow,
+    "data info": DataInfo,
+}
