@@ -117,8 +117,9 @@ export const pictured = ({ pixels, cells }) => pixels && { pixels, cells };
 export const move = (drawing, from, to) =>
   put(drawing, new Map([[to, drawing.cells[from]], [from, NONE]]));
 
-/** @param {{cells: number[]}} drawing */
-export const isBlank = (drawing) => drawing.cells.every((part) => part === NONE);
+/** Whether there is nothing of it: a picture can be so dark that no part of it is drawn.
+ * @param {{cells: number[], pixels: object | null, sketch: object | null}} drawing */
+export const isBlank = ({ cells, pixels, sketch }) => !pixels && !sketch && cells.every((part) => part === NONE);
 
 /** @param {number[]} a @param {number[]} b */
 const alike = (a, b) => a.every((part, cell) => part === b[cell]);

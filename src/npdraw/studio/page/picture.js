@@ -1,7 +1,7 @@
 /** The picture that the model makes of the canvas. */
 
 import { Latest, api } from "./api.js";
-import { NONE } from "./drawing.js";
+import { isBlank } from "./drawing.js";
 import { toImage } from "./pixels.js";
 
 /** @typedef {import("./drawing.js").Drawing} Drawing */
@@ -56,18 +56,19 @@ export class Picture {
       this.full.cancel();
       this.#opening = null;
     }
-    if ((steps ?? drawing.cells).every((part) => part === NONE)) {
+    const shown = steps ? { ...drawing, cells: steps, base: null, pixels: null, sketch: null } : drawing;
+    if (isBlank(shown)) {
       this.latest.cancel();
       this.#reveal(false);
       this.nothing.textContent = steps ? UNDRAWN : INVITATION;
       return;
     }
-    if (drawing.pixels && !steps) {
+    if (shown.pixels) {
       this.latest.cancel();
-      return this.#paint(drawing.pixels);
+      return this.#paint(shown.pixels);
     }
     this.nothing.textContent = COMING;
-    const wish = this.on.wish(steps ? { ...drawing, cells: steps, base: null, sketch: null } : drawing);
+    const wish = this.on.wish(shown);
     const { flow } = this.model;
     this.latest.run(async (signal) => {
       if (!flow || this.preview) this.#paint(await api.pixels({ ...wish, ...this.preview }, signal), signal);
