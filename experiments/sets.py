@@ -69,7 +69,7 @@ SETS = {
         "do not go on from cell to cell. At temperature 1 they are calmer and more blurred.",
         "Most samples are a car, a ship, a plane, a horse, a dog, a cat, a frog or a bird that one can name. Heads and "
         "legs of animals do not always belong together, and of 64 samples about ten are shapes without an object. "
-        "Pictures follow a drawing in layout and colour, not part by part; --freedom 0.25 keeps nearer to it.",
+        "A sample follows what the prior drew in layout and colour, not part by part; edits keep every drawn part.",
         62.72,
         "14.2 (snGAN)",
     ),
@@ -83,8 +83,8 @@ SETS = {
         "reconstructions the posterior leaves a cell empty that the parser draws.",
         "Nearly all pass for a photograph of a face at this size; of seeds 0 to 63 three do not (32, 47 and 61: hard "
         "light, smeared). Eyes do not always match each other; glasses, hats and faces from the side come out worst, "
-        "and what lies behind faces has no form. Pictures follow a drawing in layout and colour, not part by part; "
-        "--freedom 0.25 keeps nearer to it.",
+        "and what lies behind faces has no form. A sample follows what the prior drew in layout and colour, not part by "
+        "part; edits keep every drawn part.",
         41.10,
         "14.74 (NVAE)",
     ),

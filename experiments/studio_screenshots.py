@@ -1,10 +1,10 @@
 """The studio as a person sees it, photographed in a browser: docs/images/studio-*.png, which docs/studio.md shows.
 
-    python experiments/studio_screenshots.py
+    python experiments/studio_screenshots.py [MODEL ...]
 
 Starts `npdraw studio digits` and draws on its page with a mouse: a sample with a region of another in it (light), a
 stroke of the pen with the model's endings (dark), and the same on a narrow screen. Endings have random seeds, so two
-runs differ in them.
+runs differ in them. Then `npdraw studio celeba-plus`: the hair of one face on another, which stays as it is below.
 """
 
 import re
@@ -21,11 +21,13 @@ IMAGES = Path(__file__).parents[1] / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
 SEVEN = [(0.3, 0.28), (0.68, 0.28), (0.62, 0.45)]  # a stroke in fractions of the canvas, left unfinished
 
+UNDER_WAY: set[Any] = set()  # requests of the page that is open
+
 
 @contextmanager
-def serving() -> Iterator[str]:
-    """A studio with the digits; gives its address once it answers."""
-    command = [sys.executable, "-m", "npdraw", "studio", "digits", "--no-browser", "--port", "8643"]
+def serving(model: str) -> Iterator[str]:
+    """A studio with a model; gives its address once it answers."""
+    command = [sys.executable, "-m", "npdraw", "studio", model, "--no-browser", "--port", "8643"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
         assert server.stdout is not None
@@ -39,6 +41,10 @@ def serving() -> Iterator[str]:
 
 def opened(browser: Browser, address: str, **look: Any) -> Page:
     page = browser.new_page(**look)
+    UNDER_WAY.clear()
+    page.on("request", lambda request: UNDER_WAY.add(request))
+    for end in ("requestfinished", "requestfailed"):
+        page.on(end, lambda request: UNDER_WAY.discard(request))
     for _ in range(40):
         try:
             page.goto(address)
@@ -77,22 +83,52 @@ def region(page: Page) -> None:
         stroke(page, (0.05, row), (0.95, row))
 
 
+def rested(page: Page) -> None:
+    """Wait until nothing has been on its way for a second."""
+    quiet = 0
+    while quiet < 10:
+        page.wait_for_timeout(100)
+        quiet = 0 if UNDER_WAY else quiet + 1
+
+
+def face(page: Page) -> None:
+    """The upper rows of one face on another."""
+    page.locator("#gallery button").nth(22).click()
+    rested(page)
+    page.keyboard.press("r")
+    page.locator("#second-copy").click()
+    page.locator("#gallery button").nth(18).click()
+    rested(page)
+    for row in (0.06, 0.18):
+        stroke(page, (0.05, row), (0.95, row))
+    rested(page)
+
+
+Shot = tuple[str, Callable[[Page], None], dict[str, Any]]
+
+
 def main() -> None:
-    shots: dict[str, tuple[Callable[[Page], None], dict[str, Any]]] = {
-        "region": (region, {"viewport": {"width": 1440, "height": 970}, "color_scheme": "light"}),
-        "pen": (pen, {"viewport": {"width": 1440, "height": 970}, "color_scheme": "dark"}),
-        "narrow": (pen, {"viewport": {"width": 375, "height": 940}, "color_scheme": "light", "device_scale_factor": 2}),
+    wide = {"width": 1440, "height": 970}
+    shots: dict[str, list[Shot]] = {
+        "digits": [
+            ("region", region, {"viewport": wide, "color_scheme": "light"}),
+            ("pen", pen, {"viewport": wide, "color_scheme": "dark"}),
+            ("narrow", pen, {"viewport": {"width": 375, "height": 940}, "device_scale_factor": 2}),
+        ],
+        "celeba-plus": [("face", face, {"viewport": wide, "color_scheme": "dark"})],
     }
-    with serving() as address, sync_playwright() as playwright:
+    with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
-        for name, (act, look) in shots.items():
-            page = opened(browser, address, **look)
-            act(page)
-            page.mouse.move(0, 0)
-            page.wait_for_timeout(1500)  # the last picture is painted, and every word is gone
-            path = IMAGES / f"studio-{name}.png"
-            page.screenshot(path=path)
-            print(path)
+        for model in sys.argv[1:] or shots:
+            with serving(model) as address:
+                for name, act, look in shots[model]:
+                    page = opened(browser, address, **look)
+                    act(page)
+                    page.mouse.move(0, 0)
+                    page.wait_for_timeout(1500)  # the last picture is painted, and every word is gone
+                    path = IMAGES / f"studio-{name}.png"
+                    page.screenshot(path=path)
+                    print(path)
         browser.close()
 
 

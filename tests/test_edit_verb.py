@@ -14,7 +14,7 @@ from PIL import Image
 import editing_reading as reading
 import projection_reading
 from drawings import steps_of
-from npdraw import editing, show, store
+from npdraw import editing, files, show, store
 from npdraw.cli.main import main
 from npdraw.drawing import Drawing
 from npdraw.model import NPDraw
@@ -234,7 +234,7 @@ def test_all_three_files_are_written_or_none(
     """With a disk that is full at whichever of them, an earlier edit stays as it was."""
     assert edit("grey", "0,0,7,5", "out") == 0
     before = {path.name: path.read_bytes() for path in Path("out").iterdir()}
-    real, begun = store.os.fsync, list[int]()
+    real, begun = files.os.fsync, list[int]()
 
     def full(descriptor: int) -> None:
         begun.append(descriptor)
@@ -242,7 +242,7 @@ def test_all_three_files_are_written_or_none(
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         real(descriptor)
 
-    monkeypatch.setattr(store.os, "fsync", full)
+    monkeypatch.setattr(files.os, "fsync", full)
     assert edit("grey", "0,0,14,10", "out") == 1
     assert "No space left" in capsys.readouterr().err and len(begun) == last
     assert {path.name: path.read_bytes() for path in Path("out").iterdir()} == before

@@ -17,21 +17,13 @@ from torch import Tensor
 
 from npdraw import bank
 from npdraw.canvas import Grid, last_cells, parts_by_place
-from npdraw.config import Config
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.noise import choose, seed_list, uniform
 
 Box = tuple[int, int, int, int]  # x0, y0, x1, y1: pixels from x0 to before x1, from y0 to before y1
 NONE = -1  # a cell without a part
-KEEPING = 0.25  # freedom, at most, where a person draws, edits or completes: with much more a part hardly counts
 _BLEND_STREAM = 5  # keeps a blend's draws apart from those that samplers make with the same seed
-
-
-def freedom(config: Config) -> float:
-    """How freely a flow takes what a person draws, edits or completes, unless they ask for more: with the freedom that
-    serves samples best a drawing may be no more than a hint (docs/plus.md)."""
-    return min(KEEPING, config.decoder.freedom)
 
 
 def tidy(drawing: Drawing, parts: Tensor, grid: Grid) -> Drawing:

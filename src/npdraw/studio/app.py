@@ -15,7 +15,7 @@ from npdraw.errors import InputError
 from npdraw.studio import bodies
 from npdraw.studio.guard import Guard, error
 from npdraw.studio.lanes import Busy, Gone, Lane
-from npdraw.studio.service import Service, png
+from npdraw.studio.service import Service
 
 QUICK, SLOW = 32, 8  # requests that may wait in a lane
 JSON_BYTES = 2**18
@@ -33,6 +33,8 @@ EXPORTS = {"png": "image/png", "gif": "image/gif", "mp4": "video/mp4", "json": "
 def guarded(service: Service, hosts: frozenset[str], token: str | None) -> Guard:
     """The whole studio as an ASGI app; `hosts` are the Host headers it answers to where there is no token."""
     limits = {"/api/read": bodies.UPLOAD_BYTES, "/api/draw": service.image_bytes}
+    if not service.model.likely:  # these carry a picture
+        limits |= {f"/api/{verb}": JSON_BYTES + 2 * service.image_bytes for verb in ("decode", "complete", "export")}
     return Guard(make_app(service), hosts, token, limits, JSON_BYTES)
 
 
@@ -71,11 +73,11 @@ def make_app(service: Service) -> FastAPI:
     async def parts() -> bodies.Parts:
         return service.parts
 
-    @app.post("/api/decode", response_class=Response, responses=_file("image/png"))
+    @app.post("/api/decode", response_class=Response, responses=_file("image/png", "application/octet-stream"))
     async def decode(body: bodies.Drawn, request: Request) -> Response:
         lane = behind if body.patient else pictures if service.is_quick(body.evaluations) else full
-        image = await lane.do(request, lambda: png(service.decode(body.cells, body, body.seed)))
-        return Response(image, media_type="image/png")
+        image = await lane.do(request, partial(service.decode, body))
+        return Response(image, media_type="application/octet-stream" if body.raw else "image/png")
 
     @app.post("/api/next")
     async def next_(body: bodies.Next, request: Request) -> bodies.Odds:

@@ -26,24 +26,61 @@ Seed = Annotated[int, Field(ge=0, le=LAST_SEED)]
 Temperature = Annotated[float, Field(ge=0, le=HOTTEST, description="Below 1 likelier choices, 0 the likeliest")]
 Noise = Annotated[Seed, Field(description="Of the noise that a flow makes the picture from")]
 Picture = Annotated[str, Field(description="A PNG in base64")]
+Pixels = Annotated[str, Field(description="Base64 of H * W * C bytes, as the person sees them")]
+Sketch = Annotated[
+    list[int],
+    Field(
+        description="The cells that the prior drew. A flow improves on them, so `cells` are the parse of its picture"
+    ),
+]
 
 
 class Request(BaseModel):
     model_config = ConfigDict(strict=True, extra="forbid", allow_inf_nan=False)
 
 
+class Base(Request):
+    """A picture, and the cells that are its drawing. Where a later drawing has the same cells, the picture stays."""
+
+    pixels: Pixels
+    cells: Cells
+
+
 class Decoding(Request):
-    """How a flow is to make pictures; None is the model's own. To other decoders these say nothing."""
+    """How a flow is to make pictures. To other decoders these say nothing."""
 
-    evaluations: Annotated[int | None, Field(ge=1, le=EVALUATIONS, description="More are better and slower")] = None
-    freedom: Annotated[float | None, Field(ge=0, le=1, description="0: keep to the drawing, 1: improve on it")] = None
+    evaluations: Annotated[
+        int | None, Field(ge=1, le=EVALUATIONS, description="More are better and slower; null: the model's own")
+    ] = None
+    freedom: Annotated[
+        float | None,
+        Field(
+            ge=0,
+            le=1,
+            description="0: keep to the drawing, 1: improve on it; null: 0, the model's own for what the prior drew",
+        ),
+    ] = None
 
 
-class Drawn(Decoding):
-    """A drawing whose picture is wanted."""
+class Picturing(Decoding):
+    """A drawing, and the picture that it is an edit of: for a flow alone. Without one the whole picture is made."""
 
     cells: Cells
+    base: Base | None = None
+
+
+class Drawn(Picturing):
+    """A drawing whose picture is wanted."""
+
     seed: Noise = 0
+    sketch: Annotated[
+        bool,
+        Field(
+            description="Whether the prior drew it, so that a flow may improve on its parts; what the base leaves "
+            "empty is made anew then too"
+        ),
+    ] = False
+    raw: Annotated[bool, Field(description="Whether as H * W * C bytes in place of a PNG")] = False
     patient: Annotated[bool, Field(description="Whether all other work goes first, as before a thumbnail")] = False
 
 
@@ -64,10 +101,9 @@ class Sampling(Decoding):
     images: Annotated[bool, Field(description="Whether with pictures; drawings alone are there sooner")] = True
 
 
-class Completing(Decoding):
+class Completing(Picturing):
     """A drawing, which of its cells stay as they are (drawn or not), and how to draw the others."""
 
-    cells: Cells
     fixed: Annotated[list[bool], FailFast()]
     count: Annotated[int, Field(ge=1, le=ENDINGS)] = 4
     seed: Seed = 0
@@ -84,10 +120,9 @@ class Composing(Request):
     places: Annotated[list[int], FailFast()]
 
 
-class Exporting(Decoding):
+class Exporting(Picturing):
     """A drawing, and the file to make of it. `seed` is that of the sample that it is, and of the picture's noise."""
 
-    cells: Cells
     format: Literal["png", "gif", "mp4", "json"]
     seed: Seed | None = None
     scale: Annotated[
@@ -125,8 +160,7 @@ class Limits(BaseModel):
 class FlowSettings(BaseModel):
     evaluations: Annotated[int, Field(description="The model's own, for a full picture")]
     preview: Annotated[int, Field(description="Few enough to be answered quickly")]
-    freedom: Annotated[float, Field(description="Taken unless another is asked for: the model's own, but 0.25 at most")]
-    own: Annotated[float, Field(description="The model's own freedom, which `npdraw sample` takes")]
+    own: Annotated[float, Field(description="The model's own freedom, with which samples and endings are made")]
     free: Annotated[bool, Field(description="Whether it has learned to improve on drawings")]
 
 
@@ -159,7 +193,8 @@ class Odds(BaseModel):
 
 class One(BaseModel):
     seed: int
-    cells: list[int]
+    sketch: Sketch
+    cells: Annotated[list[int] | None, Field(description="Null with a flow where no picture was asked for")]
     image: Picture | None
 
 
@@ -168,9 +203,10 @@ class Samples(BaseModel):
 
 
 class Ending(BaseModel):
+    sketch: Sketch
     cells: list[int]
     image: Picture
-    log_prob: float
+    log_prob: Annotated[float, Field(description="Of the sketch, by the prior")]
 
 
 class Endings(BaseModel):
@@ -195,6 +231,7 @@ class Origin(BaseModel):
 
 class ReadImage(BaseModel):
     image: Picture
+    pixels: Pixels
     parse: list[int]
     posterior: list[int]
     drawing: Annotated[Origin | None, Field(description="What the studio wrote into the PNG, for this same model")]

@@ -2,8 +2,10 @@
 
 Every picture that the studio shows is decoded alone, in a batch of one: that is quick enough for a click
 (`NPDraw.decode` pads to a batch of 64 on the CPU), and a drawing then looks the same wherever it is shown. A level in
-255 may differ from `NPDraw.decode`'s picture, since another matrix shape rounds differently. A flow's pictures are
-`NPDraw.decode`'s own, from the noise of the seed that a request brings along.
+255 may differ from `NPDraw.decode`'s picture, since another matrix shape rounds differently.
+
+A flow's pictures are `NPDraw.decode`'s own, from the noise of the seed that a request brings along; and where it brings
+a picture, `NPDraw.redraw`'s: the cells that differ from that picture's are made anew, all else stays to the bit.
 
 Long work stops when nobody waits for it: between pictures, at every step of the prior (where its heads are asked), be
 it sampling or completing, and at every evaluation of a flow.
@@ -15,6 +17,7 @@ import tempfile
 import warnings
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -22,7 +25,7 @@ from PIL import Image
 from torch import Tensor, nn
 
 from npdraw import __version__, editing, show
-from npdraw.canvas import render_steps
+from npdraw.canvas import render_steps, to_bytes, to_unit
 from npdraw.completing import complete
 from npdraw.data.pictures import open_picture
 from npdraw.drawing import Drawing
@@ -36,6 +39,14 @@ LONGEST_SIDE = 1024  # pixels of a film: its frames are in memory together
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 
 
+class Before(NamedTuple):
+    """A picture that is edited, (1,C,H,W) uint8 as the model sees it, and the cells that are its drawing; None where
+    it is made anew whatever is drawn there."""
+
+    picture: Tensor
+    cells: Sequence[int | None]
+
+
 class Service:
     """A model with its name and the hash of its weights. All methods may be called from several threads."""
 
@@ -45,7 +56,7 @@ class Service:
         if not model.likely:
             model.decoder.register_forward_pre_hook(_step)
         shown = model.as_given(model.bank.parts).cpu()
-        pixels = base64.b64encode((shown * 255 + 0.5).to(torch.uint8).numpy().tobytes()).decode()
+        pixels = _base64(to_bytes(shown).numpy().tobytes())
         self.parts = bodies.Parts(pixels=pixels, order=_walk(shown.flatten(1)))
 
     @property
@@ -77,10 +88,7 @@ class Service:
     def _flow(self) -> bodies.FlowSettings:
         c, free = self.model.config.decoder, self.model.config.model_stage.noise > 0
         preview = min(c.evaluations, bodies.PREVIEW)
-        freedom = editing.freedom(self.model.config)
-        return bodies.FlowSettings(
-            evaluations=c.evaluations, preview=preview, freedom=freedom, own=c.freedom, free=free
-        )
+        return bodies.FlowSettings(evaluations=c.evaluations, preview=preview, own=c.freedom, free=free)
 
     def is_quick(self, evaluations: int | None) -> bool:
         """Whether a picture by so many evaluations (None: the model's own) is made while a person waits."""
@@ -107,9 +115,13 @@ class Service:
 
     # --- quick ---
 
-    def decode(self, cells: Sequence[int], how: bodies.Decoding, noise: int, scale: int = 1) -> Image.Image:
-        """The picture of a drawing, by a flow from the noise of that seed."""
-        return self._picture(self._decoded(self.drawing(cells), how, noise), scale)
+    def decode(self, asked: bodies.Drawn) -> bytes:
+        """The picture of a drawing, as a PNG or as raw pixels."""
+        before = self._before(asked)
+        if before and asked.sketch:
+            before = Before(before.picture, [None if part == -1 else part for part in before.cells])
+        made = self._made(asked.cells, asked, asked.seed, before, asked.sketch)
+        return self._raw(made) if asked.raw else png(self._picture(made))
 
     @torch.no_grad()
     def next(self, cells: Sequence[int], cell: int) -> bodies.Odds:
@@ -125,12 +137,7 @@ class Service:
 
     def draw(self, data: bytes) -> bodies.Cut:
         """The parse of raw pixels (H*W*C bytes, as the person sees them)."""
-        c = self.model.config.data
-        if len(data) != self.image_bytes:
-            raise InputError(f"this model's pictures have {self.image_bytes} bytes, not {len(data)}")
-        pixels = torch.frombuffer(bytearray(data), dtype=torch.uint8).reshape(1, c.height, c.width, c.channels)
-        pixels = pixels.permute(0, 3, 1, 2)
-        return bodies.Cut(cells=self.cells(self.model.parse(255 - pixels if c.inverted else pixels))[0])
+        return bodies.Cut(cells=self._parsed(self._given(data)))
 
     def compose(self, a: Sequence[int], b: Sequence[int], places: Sequence[int]) -> bodies.Cut:
         return bodies.Cut(cells=self.cells(editing.compose(self.drawing(a), self.drawing(b), places))[0])
@@ -145,14 +152,16 @@ class Service:
         heat = c.temperature if asked.temperature is None else asked.temperature
         drawing = self.model.prior.sample(asked.count, asked.seed, heat, top_p=asked.top_p)
         found = []
-        for i, cells in enumerate(self.cells(drawing)):
+        for i, sketch in enumerate(self.cells(drawing)):
             still_wanted()
-            image = _base64(self.decode(cells, asked, asked.seed + i)) if asked.images else None
-            found.append(bodies.One(seed=asked.seed + i, cells=cells, image=image))
+            made = self._made(sketch, asked, asked.seed + i, None, True) if asked.images else None
+            cells = sketch if self.model.likely else None if made is None else self._parsed(to_bytes(made))
+            image = None if made is None else _base64(png(self._picture(made)))
+            found.append(bodies.One(seed=asked.seed + i, sketch=sketch, cells=cells, image=image))
         return bodies.Samples(samples=found)
 
     def complete(self, asked: bodies.Completing) -> bodies.Endings:
-        """Endings of a drawing that keep its fixed cells."""
+        """Endings of a drawing that keep its fixed cells, and by a flow what the picture shows there."""
         if len(asked.fixed) != self.model.grid.cells:
             raise InputError(f"fixed needs {self.model.grid.cells} booleans, one a cell, not {len(asked.fixed)}")
         found = complete(
@@ -164,36 +173,50 @@ class Service:
             asked.particles,
             asked.temperature,
         )
+        beginning = self._beginning(asked)
         endings: dict[tuple[int, ...], bodies.Ending] = {}
         for drawn in self.cells(found.drawings):
             still_wanted()
             # the prior may leave raster order and draw in a fixed cell too, which stays as it is; two may be equal then
-            cells = [old if stays else new for old, new, stays in zip(asked.cells, drawn, asked.fixed)]
-            log_prob = float(self.model.prior.log_prob(self.drawing(cells).to(self.model.device)))
-            image = _base64(self.decode(cells, asked, asked.noise))
-            endings[tuple(cells)] = bodies.Ending(cells=cells, image=image, log_prob=log_prob)
+            sketch = _stay(asked.fixed, asked.cells, drawn)
+            log_prob = float(self.model.prior.log_prob(self.drawing(sketch).to(self.model.device)))
+            made = self._made(sketch, asked, asked.noise, beginning, True)
+            cells = sketch if self.model.likely else _stay(asked.fixed, asked.cells, self._parsed(to_bytes(made)))
+            image = _base64(png(self._picture(made)))
+            endings[tuple(sketch)] = bodies.Ending(sketch=sketch, cells=cells, image=image, log_prob=log_prob)
         return bodies.Endings(endings=list(endings.values()), effective=found.effective)
+
+    def _beginning(self, asked: bodies.Completing) -> Before | None:
+        """What a flow's endings are edits of: the picture of the drawing, whose free cells are made anew. None where no
+        cell is fixed, since nothing of it would stay."""
+        if self.model.likely or not any(asked.fixed):
+            return None
+        picture = self._made(asked.cells, asked, asked.noise, self._before(asked))
+        return Before(to_bytes(picture), [part if stays else None for part, stays in zip(asked.cells, asked.fixed)])
 
     def read(self, data: bytes) -> bodies.ReadImage:
         """A picture file as the model sees it, its parse and the posterior's drawing, and what npdraw wrote into it."""
         _check_picture(data)
-        pixels, _ = open_picture("that was sent", data, reading_for(self.model, "the image that was sent"))
+        said = show.inscription(data)
+        images = None if said is None else self._own(data)
+        if images is None:
+            pixels, _ = open_picture("that was sent", data, reading_for(self.model, "the image that was sent"))
+            images = torch.from_numpy(pixels.copy())[None].expand(-1, self.model.config.data.channels, -1, -1)
+            if light_on_dark(self.model, images, said):
+                images = 255 - images
         still_wanted()
-        c = self.model.config.data
-        images = torch.from_numpy(pixels.copy())[None].expand(-1, c.channels, -1, -1)  # (1,C,H,W) uint8
-        if light_on_dark(self.model, images, show.inscription(data)):
-            images = 255 - images
         return bodies.ReadImage(
-            image=_base64(self._picture(images.float() / 255)),
-            parse=self.cells(self.model.parse(images))[0],
+            image=_base64(png(self._picture(to_unit(images)))),
+            pixels=_base64(self._raw(to_unit(images))),
+            parse=self._parsed(images),
             posterior=self.cells(self.model.encode(as_seen(self.model, images)))[0],
             drawing=self._origin(data),
         )
 
     def export(self, asked: bodies.Exporting) -> bytes:
         """A drawing as a file."""
-        drawing, noise = self.drawing(asked.cells), asked.seed or 0
-        freedom = None if self.model.likely else self._freedom(asked)
+        drawing, noise, before = self.drawing(asked.cells), asked.seed or 0, self._before(asked)
+        freedom = None if self.model.likely else asked.freedom or 0.0
         if asked.format == "json":
             origin = {"model": self.name, "weights": self.weights, "bank": self.model.bank.digest}
             return (drawing.to_json(**origin, seed=asked.seed, freedom=freedom) + "\n").encode()
@@ -202,7 +225,7 @@ class Service:
                 drawing, self.name, self.weights, asked.seed, freedom, None if self.model.likely else asked.evaluations
             )
             buffer = io.BytesIO()
-            image = self.decode(asked.cells, asked, noise, asked.scale or 1)
+            image = self._picture(self._made(asked.cells, asked, noise, before), asked.scale or 1)
             image.save(buffer, "PNG", optimize=True, pnginfo=inscribed)
             return buffer.getvalue()
         side = max(self.model.decoder.size)
@@ -210,7 +233,8 @@ class Service:
             raise InputError(f"a film may be {LONGEST_SIDE} pixels a side; scale may be {LONGEST_SIDE // side} at most")
         on_device = drawing.to(self.model.device)
         canvases, masks = render_steps(on_device, self.model.bank.parts, self.model.grid)
-        shown, empty = self.model.as_given(self._decoded(drawing, asked, noise)), float(self.model.config.data.inverted)
+        shown = self.model.as_given(self._made(asked.cells, asked, noise, before))
+        empty = float(self.model.config.data.inverted)
         frames = show.animation_frames(
             self.model.as_given(canvases), masks, on_device.whether, shown, scale=asked.scale, empty=empty
         )
@@ -222,19 +246,71 @@ class Service:
     # --- pictures ---
 
     @torch.no_grad()
-    def _decoded(self, drawing: Drawing, how: bodies.Decoding, noise: int) -> Tensor:
-        """One drawing -> (1,C,H,W)"""
+    def _made(
+        self, cells: Sequence[int], how: bodies.Decoding, noise: int, before: Before | None, sketch: bool = False
+    ) -> Tensor:
+        """The picture of a drawing, (1,C,H,W). A flow keeps its parts, unless it is a sketch by the prior; and all of
+        the picture before where the cells are the same."""
+        drawing = self.drawing(cells)
         if self.model.likely:
             return self.model.likelihood(self.model.render(drawing)).picture()
-        return self.model.decode(drawing, noise, how.evaluations, self._freedom(how))
+        freedom = 0.0 if how.freedom is None and not sketch else how.freedom
+        if before is None:
+            kept = None if sketch else drawing.whether
+            return self.model.decode(drawing, noise, how.evaluations, freedom, kept)
+        edited = torch.tensor([old != new for old, new in zip(before.cells, cells, strict=True)])
+        if not edited.any():
+            return to_unit(before.picture)
+        return self.model.redraw(before.picture, drawing, edited, noise, how.evaluations, freedom, keep=not sketch)
 
-    def _freedom(self, how: bodies.Decoding) -> float:
-        return editing.freedom(self.model.config) if how.freedom is None else how.freedom
+    def _before(self, asked: bodies.Picturing) -> Before | None:
+        """The picture that a request brings along; only a flow edits one."""
+        if asked.base is None or self.model.likely:
+            return None
+        self.drawing(asked.base.cells)
+        try:
+            data = base64.b64decode(asked.base.pixels, validate=True)
+        except ValueError:
+            raise InputError("base.pixels are not in base64") from None
+        return Before(self._given(data), asked.base.cells)
+
+    def _given(self, data: bytes) -> Tensor:
+        """Raw pixels, H*W*C bytes as the person sees them, as the model sees them: (1,C,H,W) uint8"""
+        c = self.model.config.data
+        if len(data) != self.image_bytes:
+            raise InputError(f"this model's pictures have {self.image_bytes} bytes, not {len(data)}")
+        pixels = torch.frombuffer(bytearray(data), dtype=torch.uint8).reshape(1, c.height, c.width, c.channels)
+        pixels = pixels.permute(0, 3, 1, 2)
+        return 255 - pixels if c.inverted else pixels
+
+    def _own(self, data: bytes) -> Tensor | None:
+        """The pixels of a PNG that npdraw wrote, (1,C,H,W) uint8 as the model sees them: every n-th, where n is what it
+        was enlarged by. None where it is not such a PNG of this model's size any more."""
+        c = self.model.config.data
+        try:
+            with Image.open(io.BytesIO(data), formats=["PNG"]) as opened:
+                if opened.mode != ("L" if c.channels == 1 else "RGB"):
+                    return None
+                pixels: show.Pixels = np.asarray(opened)
+        except Exception:  # decoders raise much on broken files; `open_picture` tells of it
+            return None
+        scale = len(pixels) // c.height
+        if not scale or pixels.shape[:2] != (c.height * scale, c.width * scale):
+            return None
+        small = pixels[::scale, ::scale]
+        return self._given(small.tobytes()) if np.array_equal(_enlarged(small, scale), pixels) else None
+
+    def _parsed(self, images: Tensor) -> list[int]:
+        """The cells of a picture (1,C,H,W) uint8."""
+        return self.cells(self.model.parse(images))[0]
 
     def _picture(self, image: Tensor, scale: int = 1) -> Image.Image:
         """An image (1,C,H,W) as the person sees it."""
-        pixels = show.to_uint8(self.model.as_given(image))[0]
-        return Image.fromarray(np.repeat(np.repeat(pixels, scale, 0), scale, 1))
+        return Image.fromarray(_enlarged(show.to_uint8(self.model.as_given(image))[0], scale))
+
+    def _raw(self, image: Tensor) -> bytes:
+        """The same, as raw pixels."""
+        return show.to_uint8(self.model.as_given(image)).tobytes()
 
     def _origin(self, data: bytes) -> bodies.Origin | None:
         found = show.inscription(data)
@@ -263,8 +339,17 @@ def png(image: Image.Image) -> bytes:
     return buffer.getvalue()
 
 
-def _base64(image: Image.Image) -> str:
-    return base64.b64encode(png(image)).decode()
+def _base64(data: bytes) -> str:
+    return base64.b64encode(data).decode()
+
+
+def _enlarged(pixels: show.Pixels, scale: int) -> show.Pixels:
+    return np.repeat(np.repeat(pixels, scale, 0), scale, 1)
+
+
+def _stay(fixed: Sequence[bool], old: Sequence[int], new: Sequence[int]) -> list[int]:
+    """The old cells where they are fixed, the new ones elsewhere."""
+    return [a if stays else b for stays, a, b in zip(fixed, old, new, strict=True)]
 
 
 def _check_picture(data: bytes) -> None:

@@ -21,14 +21,14 @@
  * @typedef {object} Flow what it says of a flow
  * @property {number} evaluations
  * @property {number} preview
- * @property {number} freedom that the page begins with
- * @property {number} own the model's freedom, that of `npdraw sample`
+ * @property {number} own the model's freedom, with which samples and endings are made
  * @property {boolean} free
  */
 
 /**
  * @typedef {object} Reading what POST /api/read says of an image
  * @property {string} image as the model sees it, PNG in base64
+ * @property {string} pixels the same, raw, in base64
  * @property {number[]} parse
  * @property {number[]} posterior
  * @property {{cells: number[], seed?: number} | null} drawing that the file carries
@@ -109,8 +109,11 @@ export const api = {
   model: () => json("/api/model"),
   /** @returns {Promise<{pixels: string, order: number[]}>} */
   parts: () => json("/api/parts"),
-  /** @param {object} wish @param {AbortSignal} signal */
+  /** A picture to show as it is. @param {object} wish @param {AbortSignal} signal */
   decode: (wish, signal) => blob("/api/decode", wish, signal),
+  /** A picture as raw pixels. @param {object} wish @param {AbortSignal} signal */
+  pixels: async (wish, signal) =>
+    new Uint8Array(await (await ask("/api/decode", { ...wish, raw: true }, signal)).arrayBuffer()),
   /** @param {number[]} cells @param {number} cell @param {AbortSignal} signal
    *  @returns {Promise<{what: number[], whether: number}>} */
   next: (cells, cell, signal) => json("/api/next", { cells, cell }, signal),
@@ -118,7 +121,7 @@ export const api = {
    *  @returns {Promise<{samples: import("./gallery.js").Sample[]}>} */
   sample: (wish, signal) => json("/api/sample", wish, signal),
   /** @param {object} wish @param {AbortSignal} signal
-   *  @returns {Promise<{endings: {cells: number[], image: string}[]}>} */
+   *  @returns {Promise<{endings: import("./endings.js").Ending[]}>} */
   complete: (wish, signal) => json("/api/complete", wish, signal),
   /** @param {Blob} file
    *  @returns {Promise<Reading>} */
@@ -142,6 +145,10 @@ export class Latest {
   constructor(patience, failed) {
     this.patience = patience;
     this.failed = failed;
+  }
+
+  get busy() {
+    return this.#running !== null;
   }
 
   /** Whether a newer job waits for the one that runs. */

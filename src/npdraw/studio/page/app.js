@@ -3,7 +3,9 @@
 import { Latest, api } from "./api.js";
 import { Bank } from "./bank.js";
 import { Board } from "./board.js";
-import { NONE, blank, ended, fresh, fromFragment, isBlank, toFragment } from "./drawing.js";
+import {
+  NONE, blank, ended, fresh, fromFragment, isBlank, isUnedited, renewed, sampled, toFragment,
+} from "./drawing.js";
 import { Endings } from "./endings.js";
 import { Files } from "./files.js";
 import { Flow } from "./flow.js";
@@ -30,7 +32,15 @@ function studio(model, bank) {
   const { rows, columns } = model.grid;
   const history = new History(blank(rows * columns));
   const board = new Board(element("board"), bank);
-  const picture = new Picture(element("picture"), element("nothing"), model, complain);
+  const picture = new Picture(element("picture"), element("nothing"), model, {
+    wish: (drawing) => flow.wish(drawing),
+    made,
+    failed(error) {
+      if (waiting) endings.clear();
+      waiting = null;
+      complain(error);
+    },
+  });
   const pen = new Pen(bank, history, complain);
   const strip = new Strip(element("strip"), history, bank);
   const player = new Player({
@@ -43,19 +53,24 @@ function studio(model, bank) {
   let cursor = Math.floor(rows / 2) * columns + Math.floor(columns / 2);
   /** @type {number | undefined} */ let settling;
   /** @type {number | undefined} */ let pausing;
+  /** @type {(() => void) | null} */ let waiting = null; // what is done when the picture is there
 
   const flow = new Flow(model, {
     noise(noise) {
-      history.push({ ...history.present, noise, seed: null });
-      speak("New noise");
+      const { present } = history;
+      const whole = !present.base || isUnedited(present);
+      history.push(renewed(present, noise));
+      speak(whole ? "New noise: another picture of this drawing" : "New noise: what you edited is made anew");
     },
-    freedom: show,
-    settled: () => gallery.fill(false),
+    freedom() {
+      if (!isUnedited(history.present)) history.present.pixels = null;
+      show();
+    },
   });
   const gallery = new Gallery(element("gallery"), bank, {
-    told: () => flow.thumbnails,
-    open(cells, seed) {
-      history.push(fresh(cells, { seed }));
+    told: flow.thumbnail,
+    open({ sketch, seed }) {
+      history.push(model.flow ? sampled(sketch, seed) : fresh(sketch, { seed }));
       speak(`Sample of seed ${seed} opened`);
     },
     failed: complain,
@@ -64,10 +79,10 @@ function studio(model, bank) {
     { list: element("ghosts"), hint: element("endings-hint"), dismiss: element("dismiss") },
     {
       temperature: () => gallery.temperature,
-      told: () => flow.thumbnails,
+      told: (drawing) => flow.endings(drawing),
       preview: (ghost) => board.show({ ghost }),
-      take(cells, which) {
-        history.push(ended(history.present, cells));
+      take(ending, which) {
+        history.push(ended(history.present, ending, Boolean(model.flow)));
         board.canvas.focus({ preventScroll: true });
         speak(`Ending ${which + 1} taken`);
       },
@@ -97,12 +112,13 @@ function studio(model, bank) {
     lacking: () => say("There is no image B yet: open one, or use the drawing."),
   });
   const files = new Files(bank, {
-    opened(cells, target, seed, freedom) {
+    opened(drawing, target, freedom = null) {
       if (target === "a") {
+        history.push(drawing);
         if (freedom !== null) flow.freedom = freedom;
-        return history.push(fresh(cells, { kept: true, seed }));
+        return;
       }
-      second.set(cells, seed ?? 0);
+      second.set(drawing);
       setTool("region");
     },
     say,
@@ -110,11 +126,11 @@ function studio(model, bank) {
   });
   const second = new Second(bank, {
     open: () => files.choose("b"),
-    copy: () => second.set(history.present.cells, history.present.noise),
+    copy: () => second.set(history.present),
     swap() {
-      const [cells, noise] = [/** @type {number[]} */ (second.cells), second.noise];
-      second.set(history.present.cells, history.present.noise);
-      history.push(fresh(cells, { kept: true, noise }));
+      const other = /** @type {import("./drawing.js").Drawing} */ (second.drawing);
+      second.set(history.present);
+      history.push({ ...other, touched: other.cells.map((part) => part !== NONE), ink: null, seed: null });
     },
     begin: () => hand.begin(),
     paint: (cell) => hand.touch(cell),
@@ -122,14 +138,39 @@ function studio(model, bank) {
 
   /** Show the picture of the steps so far. */
   function show() {
-    picture.show({ cells: player.cells, ...flow.of(history.present) }, !player.whole);
+    picture.show(history.present, player.whole ? null : player.cells);
+  }
+
+  /** A flow's full picture is there: it is kept with its drawing, and a sample's or an ending's drawing is its parse.
+   * @param {import("./drawing.js").Drawing} drawing @param {Uint8Array} pixels @param {AbortSignal} signal */
+  async function made(drawing, pixels, signal) {
+    const { sketch } = drawing;
+    const parse = sketch && (await api.draw(pixels, signal)).cells;
+    signal.throwIfAborted();
+    const then = waiting;
+    if (sketch && parse) history.settle(sketch, pixels, parse);
+    else drawing.pixels = pixels;
+    const there = history.present.pixels !== null; // edits of a sketch have their own picture to come
+    waiting = there ? null : then;
+    if (there) then?.();
+  }
+
+  /** Do what needs the picture once it is there. @param {() => void} then @param {() => void} meanwhile */
+  function withPicture(then, meanwhile) {
+    if (!model.flow || history.present.pixels || isBlank(history.present)) return then();
+    if (!player.whole) player.load(history.present.cells);
+    else if (!picture.busy) show(); // it could not be made before
+    meanwhile();
+    waiting = then;
   }
 
   /** @param {"json" | "png" | "gif" | "mp4"} format */
-  const save = (format) =>
-    isBlank(history.present)
-      ? say("There is nothing to save yet: draw, or open a sample.")
-      : files.save(history.present, format, flow.of(history.present));
+  function save(format) {
+    if (isBlank(history.present)) return say("There is nothing to save yet: draw, or open a sample.");
+    const saved = () => files.save(history.present, format, flow.file(history.present));
+    if (format === "json" && !history.present.sketch) saved();
+    else withPicture(saved, () => say("It is saved when its picture is there."));
+  }
 
   /** @param {number} cell */
   function setCursor(cell) {
@@ -176,11 +217,12 @@ function studio(model, bank) {
 
   function finish() {
     clearTimeout(pausing);
-    endings.ask(history.present);
+    withPicture(() => endings.ask(history.present), () => endings.wait());
   }
 
   function dismiss() {
     clearTimeout(pausing);
+    waiting = null;
     endings.clear();
     quiet();
     element("export").open = false;
@@ -191,7 +233,10 @@ function studio(model, bank) {
     globalThis.history.replaceState(null, "", fragment);
     const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
     const where = copied ? "The link is copied: it holds" : "The link is in the address bar: it holds";
-    say(`${where} the drawing itself.`);
+    const what = model.flow
+      ? "the drawing, from which the picture is made anew. A PNG keeps the picture."
+      : "the drawing itself.";
+    say(`${where} ${what}`);
   }
 
   function openLink() {
@@ -237,7 +282,9 @@ function studio(model, bank) {
 
   history.addEventListener("change", () => {
     const { present } = history;
+    waiting = null;
     endings.clear();
+    second.refresh();
     rest();
     player.load(present.cells);
     strip.show();

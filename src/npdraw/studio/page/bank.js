@@ -1,11 +1,12 @@
 /** The bank of parts, and the canvas that cells make with it. */
 
 import { NONE } from "./drawing.js";
+import { fromBase64 } from "./pixels.js";
 
 export class Bank {
   /** @param {import("./api.js").Model} model @param {{pixels: string, order: number[]}} parts */
   constructor(model, { pixels, order }) {
-    const bytes = Uint8Array.from(atob(pixels), (c) => c.charCodeAt(0)); // M,C,K,K
+    const bytes = fromBase64(pixels); // M,C,K,K
     const { grid, channels, parts } = model;
     const area = grid.part ** 2;
     this.model = model;

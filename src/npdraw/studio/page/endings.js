@@ -7,20 +7,23 @@ const COUNT = 4;
 const [FEW, MANY] = [64, 256]; // particles: many make endings that differ more, and take longer
 const QUICK = 1000; // milliseconds that many may take
 const SEEDS = 2 ** 32;
+const FIRST = "The picture is made first …";
 const FINISH = "Finish keeps what you drew, and draws the rest.";
 const NOTHING = "The model has nothing to add: erase a part, and it draws there anew, or begin with an empty canvas.";
 
+/** @typedef {{cells: number[], sketch: number[], image: string}} Ending sketch: as the model drew it, before a flow */
+
 export class Endings {
-  /** @type {number[][]} */ #cells = [];
+  /** @type {Ending[]} */ #endings = [];
   #particles = MANY;
 
   /**
    * @param {{list: HTMLElement, hint: HTMLElement, dismiss: HTMLElement}} parts
    * @param {object} on
    * @param {() => number} on.temperature
-   * @param {() => object} on.told beside it to a flow
+   * @param {(drawing: import("./drawing.js").Drawing) => object} on.told beside it to a flow
    * @param {(cells: number[] | null) => void} on.preview
-   * @param {(cells: number[], which: number) => void} on.take
+   * @param {(ending: Ending, which: number) => void} on.take
    * @param {(words: string) => void} on.found what there is to take
    * @param {(error: Error) => void} on.failed
    */
@@ -35,6 +38,13 @@ export class Endings {
     this.clear();
   }
 
+  /** They are asked for when the picture is there, which they leave alone where they keep the drawing. */
+  wait() {
+    this.clear();
+    this.parts.hint.textContent = FIRST;
+    this.parts.list.ariaBusy = "true";
+  }
+
   /** @param {import("./drawing.js").Drawing} drawing */
   ask(drawing) {
     const kept = fixed(drawing);
@@ -46,7 +56,7 @@ export class Endings {
       const seed = Math.floor(Math.random() * SEEDS);
       const [start, particles] = [performance.now(), this.#particles];
       const wish = { cells: drawing.cells, fixed: kept, count: COUNT, seed, particles };
-      const told = { temperature: this.on.temperature(), noise: drawing.noise, ...this.on.told() };
+      const told = { temperature: this.on.temperature(), ...this.on.told(drawing) };
       const { endings } = await api.complete({ ...wish, ...told }, signal);
       signal.throwIfAborted();
       this.#particles = ((performance.now() - start) * MANY) / particles < QUICK ? MANY : FEW;
@@ -66,7 +76,7 @@ export class Endings {
   /** Send the endings away, and any that are still being made. */
   clear() {
     this.latest.cancel();
-    this.#cells = [];
+    this.#endings = [];
     this.on.preview(null);
     this.parts.list.ariaBusy = "false";
     this.parts.list.replaceChildren(...Array.from({ length: COUNT }, () => document.createElement("li")));
@@ -76,17 +86,17 @@ export class Endings {
 
   /** @param {number} which */
   take(which) {
-    const cells = this.#cells[which];
-    if (cells) this.on.take(cells, which);
+    const ending = this.#endings[which];
+    if (ending) this.on.take(ending, which);
   }
 
   get any() {
-    return this.#cells.length > 0;
+    return this.#endings.length > 0;
   }
 
-  /** @param {{cells: number[], image: string}[]} endings */
+  /** @param {Ending[]} endings */
   #show(endings) {
-    this.#cells = endings.map(({ cells }) => cells);
+    this.#endings = endings;
     this.parts.list.ariaBusy = "false";
     this.parts.hint.textContent = "Choose one to take it.";
     this.parts.dismiss.hidden = false;

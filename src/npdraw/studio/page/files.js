@@ -1,13 +1,15 @@
 /** Files in and out: images (opened, dropped, pasted), drawings as JSON, exports, and the link. */
 
 import { Trouble, api } from "./api.js";
-import { fromJson } from "./drawing.js";
+import { fresh, fromJson } from "./drawing.js";
+import { fromBase64 } from "./pixels.js";
 
 const SHOWN = 512; // pixels of an exported picture's longer side, about
 
 /** @param {string} id */
 const element = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
+/** @typedef {import("./drawing.js").Drawing} Drawing */
 /** @typedef {"a" | "b"} Target the drawing, or image B */
 
 export class Files {
@@ -18,7 +20,7 @@ export class Files {
   /**
    * @param {import("./bank.js").Bank} bank
    * @param {object} on
-   * @param {(cells: number[], target: Target, seed: number | null, freedom: number | null) => void} on.opened
+   * @param {(drawing: Drawing, target: Target, freedom?: number | null) => void} on.opened freedom: that the file says
    * @param {(text: string) => void} on.say
    * @param {(error: Error) => void} on.failed
    */
@@ -48,16 +50,17 @@ export class Files {
     try {
       if (/json$/.test(file.type) || file.name.endsWith(".json")) {
         const { cells, seed, freedom, note } = fromJson(await file.text(), this.bank.model);
-        this.on.opened(cells, target, seed, freedom);
+        this.on.opened(fresh(cells, { kept: true, seed }), target, freedom);
         return note && this.on.say(note);
       }
       const { upload_bytes: most } = this.bank.model.limits;
       if (file.size > most)
         throw new Trouble(`This file is too large: ${megabytes(file.size)}, and at most ${megabytes(most)} are read.`);
       const read = await api.read(file);
+      if (this.bank.model.flow) return await this.#picture(file, read, target);
       if (read.drawing) {
-        const { cells, seed, freedom } = read.drawing;
-        this.on.opened(cells, target, seed ?? null, freedom ?? null);
+        const { cells, seed } = read.drawing;
+        this.on.opened(fresh(cells, { kept: true, seed }), target);
         return this.on.say("This picture carries its drawing, which is opened.");
       }
       await this.#choice(file, read, target);
@@ -66,18 +69,33 @@ export class Files {
     }
   }
 
-  /** Show both readings of an image, and open the one that is chosen.
-   * @param {File} file @param {{image: string, parse: number[], posterior: number[]}} read @param {Target} target */
-  async #choice(file, read, target) {
+  /** A picture that a flow edits is opened as it is, with the drawing that it carries, or its parse.
+   * @param {File} file @param {import("./api.js").Reading} read @param {Target} target */
+  async #picture(file, { pixels, parse, drawing }, target) {
+    const { cells, seed } = drawing ?? { cells: parse, seed: null };
+    this.on.opened(fresh(cells, { kept: true, seed, pixels: fromBase64(pixels) }), target);
+    const what = drawing ? "This picture carries its drawing, which is opened with it." : await this.#fitted(file);
+    const then = target === "a" ? "The picture changes where you draw on it, all else stays." : "";
+    if (what || then) this.on.say(`${what} ${then}`.trim());
+  }
+
+  /** What a person should know of an image that has another size than the model's. @param {File} file */
+  async #fitted(file) {
     const { height, width } = this.bank.model;
+    const size = await createImageBitmap(file).catch(() => null); // a format that only the server knows
+    const other = size && (size.width !== width || size.height !== height);
+    return other
+      ? `The image has ${size.width} × ${size.height} pixels and is fitted to ${width} × ${height}, as the model sees it.`
+      : "";
+  }
+
+  /** Show both readings of an image, and open the one that is chosen.
+   * @param {File} file @param {import("./api.js").Reading} read @param {Target} target */
+  async #choice(file, read, target) {
     const dialog = this.#dialog;
     const form = /** @type {HTMLFormElement} */ (dialog.querySelector("form"));
     const where = /** @type {RadioNodeList} */ (form.elements.namedItem("target"));
-    const size = await createImageBitmap(file).catch(() => null); // a format that only the server knows
-    const other = size && (size.width !== width || size.height !== height);
-    element("reading-size").textContent = other
-      ? `The image has ${size.width} × ${size.height} pixels and is fitted to ${width} × ${height}, as the model sees it.`
-      : "";
+    element("reading-size").textContent = await this.#fitted(file);
     /** @type {HTMLImageElement} */ (element("reading-image")).src = `data:image/png;base64,${read.image}`;
     for (const way of /** @type {const} */ (["parse", "posterior"]))
       this.bank.render(read[way], /** @type {HTMLCanvasElement} */ (element(`reading-${way}`)));
@@ -88,14 +106,13 @@ export class Files {
       "close",
       () => {
         const way = /** @type {"parse" | "posterior" | ""} */ (dialog.returnValue);
-        if (way) this.on.opened(read[way], /** @type {Target} */ (where.value), null, null);
+        if (way) this.on.opened(fresh(read[way], { kept: true }), /** @type {Target} */ (where.value));
       },
       { once: true },
     );
   }
 
-  /** @param {import("./drawing.js").Drawing} drawing @param {"json" | "png" | "gif" | "mp4"} format
-   * @param {object} told beside it to a flow */
+  /** @param {Drawing} drawing @param {"json" | "png" | "gif" | "mp4"} format @param {object} told beside it to a flow */
   async save({ cells, seed }, format, told) {
     const { name, height, width } = this.bank.model;
     const scale = Math.max(1, Math.min(32, Math.round(SHOWN / Math.max(height, width))));

@@ -1,6 +1,9 @@
-/** What the page tells a flow beside a drawing: the noise of its picture, and how freely it may improve on the drawing.
- * Where the model's decoder is none, there is nothing to tell and nothing to see of this; where a flow has learned no
- * freedom, it keeps to its own, whatever files and links say. */
+/** What the page tells a flow beside a drawing: the picture that it is an edit of, the noise, and how freely the flow may
+ * improve on what a person draws. Other decoders are told nothing, and nothing of this is seen; where a flow has learned
+ * no freedom, it keeps to the drawing, whatever files and links say. */
+
+import { pictured } from "./drawing.js";
+import { toBase64 } from "./pixels.js";
 
 const SEEDS = 2 ** 32;
 
@@ -13,25 +16,23 @@ export class Flow {
 
   /**
    * @param {import("./api.js").Model} model
-   * @param {{noise: (seed: number) => void, freedom: () => void, settled: () => void}} on
+   * @param {{noise: (seed: number) => void, freedom: () => void}} on
    */
   constructor({ flow }, on) {
     this.flow = flow;
-    field("flow").hidden = !flow;
-    if (flow) this.#freedom.value = String(flow.freedom);
+    field("flow").hidden = field("manual-flow").hidden = !flow;
     field("freedom-label").hidden = this.#note.hidden = !flow?.free;
     this.#freedom.addEventListener("input", () => this.#tell());
     this.#freedom.addEventListener("input", on.freedom);
-    this.#freedom.addEventListener("change", on.settled);
     field("noise").addEventListener("click", () => on.noise(Math.floor(Math.random() * SEEDS)));
     this.#tell();
   }
 
-  /** Say what the slider's value means, and why samples made elsewhere may look otherwise. */
+  /** Say what the slider's value means, and for what. */
   #tell() {
-    const own = this.flow?.own;
-    const there = own === this.freedom ? "the same" : `the model's own, ${own}: its pictures differ`;
-    this.#note.textContent = `Freedom ${this.freedom}: how much the model may make up. npdraw sample takes ${there}.`;
+    const means = this.freedom ? "the model may change what you draw, to improve on it" : "what you draw is kept";
+    this.#note.textContent =
+      `Freedom ${this.freedom}: ${means}. Samples and endings are made with the model's own, ${this.flow?.own}.`;
   }
 
   get freedom() {
@@ -44,13 +45,28 @@ export class Flow {
     this.#freedom.dispatchEvent(new Event("input"));
   }
 
-  /** Beside a drawing whose picture is wanted. @param {import("./drawing.js").Drawing} drawing */
-  of({ noise }) {
-    return this.flow ? { seed: noise, freedom: this.freedom } : {};
+  /** To ask for the picture of a drawing or a sketch.
+   * @param {{cells: number[], base: import("./drawing.js").Base | null, noise: number, sketch: object | null}} drawing */
+  wish({ cells, base, noise, sketch }) {
+    if (!this.flow) return { cells };
+    return { cells, base: sent(base), seed: noise, ...(sketch ? { sketch: true } : { freedom: this.freedom }) };
   }
 
-  /** Beside a wish for thumbnails, which are previews. */
-  get thumbnails() {
-    return this.flow ? { evaluations: this.flow.preview, freedom: this.freedom } : {};
+  /** To ask for a file of a drawing, with the picture that is shown. @param {import("./drawing.js").Drawing} drawing */
+  file(drawing) {
+    return this.flow ? { base: sent(pictured(drawing)), seed: drawing.noise, freedom: this.freedom } : {};
+  }
+
+  /** To ask for endings of a drawing, with previews of their pictures. @param {import("./drawing.js").Drawing} drawing */
+  endings(drawing) {
+    return this.flow ? { base: sent(pictured(drawing)), noise: drawing.noise, ...this.thumbnail } : {};
+  }
+
+  /** A thumbnail is a preview. */
+  get thumbnail() {
+    return this.flow ? { evaluations: this.flow.preview } : {};
   }
 }
+
+/** @param {import("./drawing.js").Base | null} base */
+const sent = (base) => base && { pixels: toBase64(base.pixels), cells: base.cells };

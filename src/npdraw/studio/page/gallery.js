@@ -1,12 +1,12 @@
 /** New drawings by seed: the form with seed, temperature and top-p, and the samples from that seed on. A flow's are
- * shown as drawings first; their pictures follow one by one, behind all that the person asks for. */
+ * shown as sketches first; previews of their pictures follow one by one, behind all that the person asks for. */
 
 import { Latest, api } from "./api.js";
 
 const COUNT = 24;
 const SEEDS = 10000; // a die's seeds are short enough to remember
 
-/** @typedef {{seed: number, cells: number[], image: string | null}} Sample image: null where none was asked for */
+/** @typedef {{seed: number, sketch: number[], image: string | null}} Sample image: null where none was asked for */
 
 /** @param {string} id */
 const field = (id) => /** @type {HTMLInputElement} */ (document.getElementById(id));
@@ -18,7 +18,7 @@ export class Gallery {
 
   /**
    * @param {HTMLElement} list @param {import("./bank.js").Bank} bank
-   * @param {{told: () => object, open: (cells: number[], seed: number) => void, failed: (error: Error) => void}} on
+   * @param {{told: object, open: (sample: Sample) => void, failed: (error: Error) => void}} on told: of thumbnails
    */
   constructor(list, bank, on) {
     const { model } = bank;
@@ -61,15 +61,14 @@ export class Gallery {
     this.latest.run(async (signal) => {
       const [seed, top_p] = [this.#seed.valueAsNumber, this.#topP.valueAsNumber];
       const wish = { seed, count: this.count, temperature: this.temperature, top_p };
-      const told = this.on.told();
-      const { samples } = await api.sample({ ...wish, ...told, images: !this.bank.model.flow }, signal);
+      const { samples } = await api.sample({ ...wish, images: !this.bank.model.flow }, signal);
       this.list.ariaBusy = "false";
       this.list.replaceChildren(...samples.map((sample) => this.#entry(sample)));
-      if (open) this.on.open(samples[0].cells, samples[0].seed);
+      if (open) this.on.open(samples[0]);
       const pictures = this.list.querySelectorAll("img");
-      for (const [i, { cells, seed, image }] of samples.entries()) {
+      for (const [i, { sketch, seed, image }] of samples.entries()) {
         if (image) continue;
-        const wish = { cells, seed, ...told, patient: true };
+        const wish = { cells: sketch, seed, ...this.on.told, sketch: true, patient: true };
         pictures[i].src = URL.createObjectURL(await api.decode(wish, signal));
       }
     });
@@ -81,15 +80,16 @@ export class Gallery {
   }
 
   /** @param {Sample} sample */
-  #entry({ seed, cells, image }) {
+  #entry(sample) {
+    const { seed, sketch, image } = sample;
     const [entry, button, picture] = [document.createElement("li"), document.createElement("button"), new Image()];
-    picture.src = image ? `data:image/png;base64,${image}` : this.bank.thumbnail(cells).toDataURL();
+    picture.src = image ? `data:image/png;base64,${image}` : this.bank.thumbnail(sketch).toDataURL();
     picture.addEventListener("load", () => URL.revokeObjectURL(picture.src));
     picture.alt = `Sample of seed ${seed}`;
     button.className = "thumb";
     button.title = `Open the sample of seed ${seed}`;
     button.append(picture);
-    button.addEventListener("click", () => this.on.open(cells, seed));
+    button.addEventListener("click", () => this.on.open(sample));
     entry.append(button);
     return entry;
   }

@@ -1,6 +1,6 @@
 /** The drawings so far: undo, redo, and a jump to any of them. */
 
-import { same } from "./drawing.js";
+import { same, settle } from "./drawing.js";
 
 /** @typedef {import("./drawing.js").Drawing} Drawing */
 
@@ -34,6 +34,13 @@ export class History extends EventTarget {
   /** The present, further on: a stroke is one entry however long it is. @param {Drawing} drawing */
   amend(drawing) {
     this.drawings[this.#index] = drawing;
+    this.jump(this.#index);
+  }
+
+  /** The picture of a sketch is there, and with it what the drawings of the sketch are.
+   * @param {import("./drawing.js").Sketch} sketch @param {Uint8Array} pixels @param {number[]} parse */
+  settle(sketch, pixels, parse) {
+    for (const drawing of this.drawings) if (drawing.sketch === sketch) settle(drawing, pixels, parse);
     this.jump(this.#index);
   }
 

@@ -3,6 +3,7 @@
 import { Latest, api } from "./api.js";
 import { put } from "./drawing.js";
 import { Stroke } from "./history.js";
+import { fromImage } from "./pixels.js";
 
 const PATIENCE = 400; // milliseconds for a parse, once the hand has moved on
 
@@ -86,7 +87,7 @@ export class Pen {
     const [stroke, ink, before] = [/** @type {Stroke} */ (this.#stroke), this.#pixels(), this.#before];
     this.#unread = ink;
     this.latest.run(async (signal) => {
-      const { cells } = await api.draw(this.#bytes(ink), signal);
+      const { cells } = await api.draw(fromImage(ink, this.bank.model), signal);
       const hit = this.#hit(before, ink);
       stroke.set(put(stroke.base, new Map([...hit].map((cell) => [cell, cells[cell]])), ink));
       if (this.#unread === ink) this.#settle();
@@ -100,13 +101,6 @@ export class Pen {
 
   #pixels() {
     return this.context.getImageData(0, 0, this.canvas.width, this.canvas.height).data;
-  }
-
-  /** As the server takes them: height, width, channels. @param {Uint8ClampedArray} rgba */
-  #bytes(rgba) {
-    const { channels } = this.bank.model;
-    const length = (rgba.length / 4) * channels;
-    return Uint8Array.from({ length }, (_, i) => rgba[4 * Math.floor(i / channels) + (i % channels)]);
   }
 
   /** The cells in which two bitmaps differ. @param {Uint8ClampedArray} a @param {Uint8ClampedArray} b */

@@ -2,6 +2,9 @@
 
 import { Latest, api } from "./api.js";
 import { isBlank } from "./drawing.js";
+import { toImage } from "./pixels.js";
+
+/** @typedef {import("./drawing.js").Drawing} Drawing */
 
 const PATIENCE = 120; // milliseconds for an older picture, once a newer one is wanted
 const INVITATION = "Draw, or open a sample: its picture comes here.";
@@ -13,19 +16,26 @@ const FAILED = "The picture could not be made.";
  * picture of no drawing too, other decoders have learned of none and may make a smear, and nobody drew either. They stay
  * until the first picture, and say that it comes. */
 export class Picture {
+  /** @type {{sketch: import("./drawing.js").Sketch} | null} */ #opening = null; // whose picture is being made
+
   /**
    * @param {HTMLCanvasElement} canvas @param {HTMLElement} nothing the words @param {import("./api.js").Model} model
-   * @param {(error: Error) => void} failed
+   * @param {object} on
+   * @param {(drawing: {cells: number[], base: any, noise: number, sketch: any}) => object} on.wish what to ask for one
+   * @param {(drawing: Drawing, pixels: Uint8Array, signal: AbortSignal) => Promise<void>} on.made a flow's full picture
+   * @param {(error: Error) => void} on.failed
    */
-  constructor(canvas, nothing, model, failed) {
+  constructor(canvas, nothing, model, on) {
     this.canvas = canvas;
     this.nothing = nothing;
+    this.model = model;
+    this.on = on;
     canvas.width = model.width;
     canvas.height = model.height;
     const stale = (/** @type {Error} */ error) => {
       canvas.classList.add("stale");
       nothing.textContent = FAILED;
-      failed(error);
+      on.failed(error);
     };
     this.latest = new Latest(PATIENCE, stale);
     this.full = new Latest(0, stale);
@@ -33,28 +43,61 @@ export class Picture {
     this.preview = preview < evaluations ? { evaluations: preview } : null;
   }
 
-  /** Of a flow a preview first, and then the full picture; a newer wish cancels both.
-   * @param {{cells: number[]}} wish what to decode @param {boolean} begins whether these are the first steps of more */
-  show(wish, begins) {
-    this.full.cancel();
-    if (isBlank(wish)) {
+  /** Whether one is being made. */
+  get busy() {
+    return this.latest.busy || this.full.busy;
+  }
+
+  /** What is there is painted at once. Else a flow makes a preview first, and then the full picture; a newer wish cancels
+   * both, but for the picture of a sketch that goes on being edited: the edits wait for it.
+   * @param {Drawing} drawing @param {number[] | null} steps its first ones, where it is not shown whole */
+  show(drawing, steps) {
+    if (!drawing.sketch || drawing.sketch !== this.#opening?.sketch) {
+      this.full.cancel();
+      this.#opening = null;
+    }
+    const shown = steps ? { ...drawing, cells: steps, base: null, pixels: null, sketch: null } : drawing;
+    if (isBlank(shown)) {
       this.latest.cancel();
       this.#reveal(false);
-      this.nothing.textContent = begins ? UNDRAWN : INVITATION;
+      this.nothing.textContent = steps ? UNDRAWN : INVITATION;
       return;
     }
+    if (shown.pixels) {
+      this.latest.cancel();
+      return this.#paint(shown.pixels);
+    }
     this.nothing.textContent = COMING;
+    const wish = this.on.wish(shown);
+    const { flow } = this.model;
     this.latest.run(async (signal) => {
-      await this.#paint({ ...wish, ...this.preview }, signal);
-      if (this.preview && !this.latest.waits) this.full.run((signal) => this.#paint(wish, signal));
+      if (!flow || this.preview) this.#paint(await api.pixels({ ...wish, ...this.preview }, signal), signal);
+      if (!flow || this.latest.waits || this.#opening) return;
+      if (steps) this.full.run(async (signal) => this.#paint(await api.pixels(wish, signal), signal));
+      else this.#make(drawing);
     });
   }
 
-  /** @param {object} wish @param {AbortSignal} signal */
-  async #paint(wish, signal) {
-    const bitmap = await createImageBitmap(await api.decode(wish, signal));
-    signal.throwIfAborted();
-    this.canvas.getContext("2d")?.drawImage(bitmap, 0, 0);
+  /** @param {Drawing} drawing */
+  #make(drawing) {
+    const { sketch } = drawing;
+    const wish = this.on.wish(sketch ? { ...sketch, sketch } : drawing);
+    const opening = (this.#opening = sketch && { sketch });
+    this.full.run(async (signal) => {
+      try {
+        const pixels = await api.pixels(wish, signal);
+        if (!sketch) this.#paint(pixels, signal);
+        await this.on.made(drawing, pixels, signal);
+      } finally {
+        if (this.#opening === opening) this.#opening = null;
+      }
+    });
+  }
+
+  /** @param {Uint8Array} pixels @param {AbortSignal} [signal] */
+  #paint(pixels, signal) {
+    signal?.throwIfAborted();
+    this.canvas.getContext("2d")?.putImageData(toImage(pixels, this.model), 0, 0);
     this.canvas.classList.remove("stale");
     this.#reveal(true);
     this.canvas.dispatchEvent(new Event("painted"));

@@ -7,8 +7,7 @@ import { NONE } from "./drawing.js";
 const element = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
 
 export class Second {
-  /** @type {number[] | null} */ cells = null;
-  noise = 0;
+  /** @type {import("./drawing.js").Drawing | null} */ drawing = null;
 
   /**
    * @param {import("./bank.js").Bank} bank
@@ -33,13 +32,21 @@ export class Second {
     canvas.addEventListener("pointerleave", () => this.board.show({ hover: NONE }));
   }
 
-  /** @param {number[]} cells @param {number} noise */
-  set(cells, noise) {
-    this.cells = cells;
-    this.noise = noise;
-    this.board.show({ cells });
+  get cells() {
+    return this.drawing?.cells ?? null;
+  }
+
+  /** @param {import("./drawing.js").Drawing} drawing */
+  set(drawing) {
+    this.drawing = drawing;
+    this.refresh();
     for (const id of ["second-frame", "second-swap"]) element(id).hidden = false;
     this.#reveal();
+  }
+
+  /** A sample's drawing changes once, when its picture is there. */
+  refresh() {
+    if (this.cells) this.board.show({ cells: this.cells });
   }
 
   /** @param {boolean} seen */

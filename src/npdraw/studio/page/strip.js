@@ -1,7 +1,7 @@
 /** The strip of thumbnails of the history. */
 
 export class Strip {
-  /** @type {WeakMap<object, HTMLElement>} */ #made = new WeakMap();
+  /** @type {WeakMap<object, {cells: number[], entry: HTMLElement}>} */ #made = new WeakMap();
 
   /**
    * @param {HTMLElement} list @param {import("./history.js").History} history
@@ -34,13 +34,13 @@ export class Strip {
   /** @param {import("./drawing.js").Drawing} drawing */
   #entry(drawing) {
     const made = this.#made.get(drawing);
-    if (made) return made;
+    if (made?.cells === drawing.cells) return made.entry;
     const entry = document.createElement("li");
     const button = document.createElement("button");
     button.className = "thumb";
     button.append(this.bank.thumbnail(drawing.cells));
     entry.append(button);
-    this.#made.set(drawing, entry);
+    this.#made.set(drawing, { cells: drawing.cells, entry });
     return entry;
   }
 }
