@@ -21,6 +21,7 @@ from npdraw.bank import PartBank
 from npdraw.config import Config, from_dict
 from npdraw.data import ImageSet
 from npdraw.model import NPDraw
+from npdraw.show import curves
 from npdraw.store import read_tensors
 from npdraw.training import loop, stages
 
@@ -36,6 +37,7 @@ SETTINGS: dict[str, Any] = {
     "checkpoint_steps": 100,
 }
 Settings = dict[str, Any]
+CURVES = curves  # the true one, which most tests do without
 
 
 def config(changes: Settings | None = None) -> Config:
