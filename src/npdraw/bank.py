@@ -109,10 +109,11 @@ def sample_patches(images: Stack, part_size: int, count: int, seed: int) -> Tens
         drawn = torch.empty(count, len(inside))
         for first in range(0, count, CHUNK):
             chunk = slice(first, first + CHUNK)
-            seen = images[i[chunk]]  # (B,C,H,W)
+            which, of = i[chunk].unique(return_inverse=True)  # of a few large images each is read once, not often
+            seen = images[which]  # (b,C,H,W)
             check_range(seen)
             at = ((y * width + x)[chunk, None] + inside).to(seen.device)  # (B,D)
-            drawn[chunk] = to_unit(seen.flatten(1).gather(1, at)).cpu()
+            drawn[chunk] = to_unit(seen.flatten(1)[of.to(seen.device)[:, None], at]).cpu()
         found.append(drawn[drawn.amax(1) >= BLANK])
         have += len(found[-1])
         if have >= count:

@@ -200,11 +200,12 @@ def test_scores_are_written_before_they_are_told(home: Path, tmp_path: Path) -> 
         "import sys; from evaluation.extractors import Projection; import npdraw.evaluation.inception as i; "
         "i.load_inception = lambda *given: Projection(); from npdraw.cli.main import main; sys.exit(main())"
     )
-    words = ["evaluate", str(home / "strokes-model"), "--count", "20", "--out", str(tmp_path / "out"), *QUICK]
+    words = ["evaluate", str(home / "strokes-model"), "--count", "20", "--metrics", "kid", *QUICK]
     paths = os.pathsep.join(p for p in sys.path if p)
     environment = {**os.environ, "PYTHONPATH": paths, "PYTHONIOENCODING": "ascii"}  # which has no ±: the table fails
-    subprocess.run([sys.executable, "-c", code, *words], env=environment, capture_output=True, check=False)
-    assert (tmp_path / "out" / "scores.json").is_file()
+    words += ["--out", str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, "-c", code, *words], env=environment, capture_output=True, check=False)
+    assert b"UnicodeEncodeError" in done.stderr and (tmp_path / "out" / "scores.json").is_file()
 
 
 def test_names_that_are_no_text_do_no_harm(home: Path, tmp_path: Path) -> None:

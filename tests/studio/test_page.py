@@ -10,6 +10,7 @@ import io
 import json
 import os
 import re
+import shutil
 import socket
 import struct
 import subprocess
@@ -30,9 +31,24 @@ from studio_client import CELLS, drawing_of, small
 
 pytest.importorskip("fastapi", reason="the studio's extra is not installed")
 sync = pytest.importorskip("playwright.sync_api", reason="Playwright is not installed")
-CHROMIUM = Path("/usr/bin/chromium")
-if not CHROMIUM.exists():
-    pytest.skip(f"there is no browser at {CHROMIUM}", allow_module_level=True)
+
+
+def find_chromium() -> str | None:
+    """The program that the variable CHROMIUM names, or one of the usual names, or Playwright's own; None for none."""
+    if named := os.environ.get("CHROMIUM"):
+        assert shutil.which(named), f"CHROMIUM is {named}, and there is no such program"
+        return named
+    usual = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+    if found := next(filter(None, map(shutil.which, usual)), None):
+        return found
+    with sync.sync_playwright() as playwright:
+        own = playwright.chromium.executable_path
+    return own if Path(own).exists() else None
+
+
+CHROMIUM = find_chromium()
+if CHROMIUM is None:
+    pytest.skip("there is no chromium; say with CHROMIUM=PATH where one is", allow_module_level=True)
 
 WATCH = """
 window.painted = 0; window.pressed = 0; window.took = 0;
@@ -80,7 +96,7 @@ def address() -> Iterator[str]:
 @pytest.fixture(scope="module")
 def browser() -> Iterator[Any]:
     with sync.sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=str(CHROMIUM), args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         yield browser
         browser.close()
 
@@ -116,19 +132,19 @@ class Studio:
 
     def holds(self, script: str, given: Any = None) -> None:
         """Wait until a script's answer is true (Playwright's own waiting needs eval, which the policy forbids)."""
-        for _ in range(200):
+        for _ in range(500):
             if self.page.evaluate(script, given):
                 return
-            self.page.wait_for_timeout(50)
+            self.page.wait_for_timeout(20)
         raise AssertionError(f"this never was true: {script}")
 
     def until(self, done: Callable[[list[int]], bool], what: str = "") -> list[int]:
         """Wait until the drawing, whose picture is painted, is as it should be."""
-        for _ in range(200):
+        for _ in range(500):
             if done(self.asked):
                 self.page.wait_for_timeout(50)
                 return self.asked
-            self.page.wait_for_timeout(50)
+            self.page.wait_for_timeout(20)
         raise AssertionError(f"the drawing never was {what}: {self.asked}")
 
     def picture(self) -> str:
@@ -342,11 +358,12 @@ def test_a_sample_that_is_drawn_on_is_kept(studio: Studio) -> None:
 def test_a_model_that_has_nothing_to_add_says_so(studio: Studio) -> None:
     ending = {"cells": studio.sample(0), "image": base64.b64encode(png(bar())["buffer"]).decode()}
     studio.page.route("**/api/complete", lambda route: route.fulfill(json={"endings": [ending], "effective": 1}))
+    studio.page.clock.install()
     studio.page.locator("#finish").click()
     hint = studio.page.locator("#endings-hint")
     sync.expect(hint).to_contain_text("nothing to add: erase a part")
     assert studio.page.locator("#spoken").inner_text() == hint.inner_text()
-    studio.page.wait_for_timeout(5500)  # longer than words in passing stay
+    studio.page.clock.run_for(5500)  # longer than words in passing stay
     assert hint.is_visible() and "nothing to add" in hint.inner_text() and studio.page.locator(".ghost").count() == 0
     studio.page.keyboard.press("Delete")
     sync.expect(hint).to_contain_text("Finish keeps what you drew")
@@ -622,8 +639,8 @@ def test_a_drawing_is_played(studio: Studio) -> None:
 def test_from_a_click_to_the_picture(studio: Studio) -> None:
     studio.page.mouse.click(*part_of(studio, 30))
     took = []
-    for cell in range(7, 17):
-        studio.page.wait_for_timeout(500)
+    for cell in range(7, 12):
+        studio.page.wait_for_timeout(400)
         before = studio.page.evaluate("window.painted")
         studio.page.mouse.click(*studio.cell(cell))
         studio.holds("(before) => window.painted > before", before)

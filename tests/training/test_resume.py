@@ -53,6 +53,7 @@ def kill(folder: Path, stage: str) -> None:
     assert 0 < step < logged["step"] < 25  # work is lost, and lines of metrics are there to be taken back
 
 
+@pytest.mark.long
 def test_killed_in_both_stages_ends_in_the_same_bits(whole: Path, tmp_path: Path) -> None:
     """SIGKILL in stage one, SIGKILL in stage two, and a checkpoint that was half written each time."""
     folder = tmp_path / "run"

@@ -445,6 +445,7 @@ def test_bf16_trains_both_stages(fp32: Path, tmp_path: Path) -> None:
     assert all(v.dtype != torch.bfloat16 for v in tiny.weights(folder).values())
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not shutil.which("g++") and not shutil.which("clang++"), reason="no C++ compiler")
 def test_compiled_trains_both_stages(fp32: Path, tmp_path: Path) -> None:
     from torch._dynamo.utils import counters

@@ -22,6 +22,7 @@ from npdraw.config import Config, from_dict
 from npdraw.data import ImageSet
 from npdraw.files import read_tensors
 from npdraw.model import NPDraw
+from npdraw.show import curves
 from npdraw.training import loop, trainer
 
 SETTINGS: dict[str, Any] = {
@@ -36,6 +37,7 @@ SETTINGS: dict[str, Any] = {
     "checkpoint_steps": 100,
 }
 Settings = dict[str, Any]
+CURVES = curves  # the true one, which most tests do without
 
 
 def config(changes: Settings | None = None) -> Config:
