@@ -254,7 +254,7 @@ def test_too_few_images() -> None:
     [
         (torch.full((1, 1, 8, 8), float("nan")), "not finite"),
         (torch.full((1, 1, 8, 8), float("inf")), "not finite"),
-        (torch.zeros(1, 1, 8, 8, dtype=torch.uint8), r"sees float images of shape \(B, 1, 8, 8\); got uint8"),
+        (torch.zeros(1, 1, 8, 8, dtype=torch.uint8), r"needs float images of shape \(B, 1, 8, 8\); got uint8"),
         (torch.zeros(1, 3, 8, 8), r"float32 of shape \(1, 3, 8, 8\)"),
         (torch.zeros(1, 1, 8, 9), r"of shape \(1, 1, 8, 9\)"),
         (torch.zeros(1, 8, 8), r"of shape \(1, 8, 8\)"),

@@ -202,7 +202,7 @@ def test_files_that_are_no_weights(net: Inception, tmp_path: Path) -> None:
             load_inception(path)
     (tmp_path / "net.onnx").write_bytes(b"?")
     for name, sentence in (
-        ("net.onnx", r"should be a \.safetensors file"),
+        ("net.onnx", r"must be a \.safetensors file"),
         ("missing.safetensors", "cannot read .*No such file.*--inception FILE"),
         ("", "cannot read .*directory"),
     ):

@@ -156,7 +156,7 @@ def test_a_guide_learns_for_a_shorter_time_than_its_flow(home: Path, tmp_path: P
     """But where a flow that has learned before is given one."""
     long = {**GUIDED, "model_stage": {**STAGE, "guide_epochs": 3}}
     for start in ({}, {"init": str(home / "guided")}):
-        with pytest.raises(InputError, match=r"than its flow, which has 3 epochs; give --model-stage\.guide-epochs"):
+        with pytest.raises(InputError, match=r"than its flow, which has 3 epochs; lower --model-stage\.guide-epochs"):
             tiny.train(tmp_path / "run", {**long, **start})
     assert not (tmp_path / "run").exists()
     trainer.settle(tiny.config({**long, "init": str(home / "plain")}), tiny.data())

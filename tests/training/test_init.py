@@ -175,7 +175,7 @@ def test_a_run_never_goes_on_from_other_weights(start: Path, tmp_path: Path) -> 
         train(tmp_path / "run", config(copy))
     train(tmp_path / "run", config(start))  # the weights that it began with, in another place
     shutil.move(copy, tmp_path / "moved")
-    with pytest.raises(InputError, match="another init; choose another --out"):
+    with pytest.raises(InputError, match="a different init; choose another --out"):
         train(tmp_path / "run", config(tmp_path / "moved"))
 
 
@@ -190,7 +190,9 @@ def test_a_run_goes_on_from_another_folder(
     monkeypatch.chdir(tmp_path)
     assert main(["train", "run", *quick]) == 2
     error = capsys.readouterr().err
-    assert error.count("\n") == 1 and f"no model at {tmp_path / start.name}; give --init" in error, error
+    assert (
+        error.count("\n") == 1 and f"no model at {tmp_path / start.name}; give its present path with --init" in error
+    ), error
     assert main(["train", "run", "--init", str(start), *quick]) == 0
     assert store.weights_hash("run") == weights
 
@@ -227,7 +229,7 @@ def test_dropout_is_of_training_alone(start: Path, tmp_path: Path) -> None:
 
 
 def test_images_of_another_size(start: Path, tmp_path: Path) -> None:
-    with pytest.raises(InputError, match=r"16x16 grey, but .* is a model of 12x12 grey; give images of that kind"):
+    with pytest.raises(InputError, match=r"16x16 grey, but .* is a model of 12x12 grey; give such images"):
         train(tmp_path / "run", config(start), ImageSet("large", tiny.strokes(20, side=16)))
 
 

@@ -107,7 +107,7 @@ def test_metrics_speak_of_bounds_only_where_there_is_one(finished: Path) -> None
 )
 def test_another_config_is_refused(finished: Path, changes: tiny.Settings, key: str) -> None:
     before = files(finished)
-    with pytest.raises(InputError, match=rf"another {re.escape(key)}; choose another --out"):
+    with pytest.raises(InputError, match=rf"a different {re.escape(key)}; choose another --out"):
         tiny.train(finished, changes)
     assert files(finished) == before
 
@@ -144,7 +144,7 @@ def test_empty_folder_is_welcome(tmp_path: Path) -> None:
     [
         ({}, tiny.strokes(20, side=16), "16x16 grey, but the config is for 12x12 grey"),
         ({}, tiny.strokes(20, channels=3), "12x12 colour, but the config is for 12x12 grey"),
-        ({"bank": {"parts": 201}}, tiny.strokes(20), "201 parts asked for.*ask for fewer parts"),
+        ({"bank": {"parts": 201}}, tiny.strokes(20), "201 parts cannot be chosen.*use fewer parts"),
         ({"bank": {"parts": 150}}, tiny.strokes(20) // 255 * 255, "150 parts asked for.*ask for fewer parts"),
         ({"data": {"validation": 0}}, tiny.strokes(20), "validation"),
         ({"seed": -1}, tiny.strokes(20), "seed"),
