@@ -83,8 +83,8 @@ SETS = {
         "reconstructions the posterior leaves a cell empty that the parser draws.",
         "Nearly all pass for a photograph of a face at this size; of seeds 0 to 63 three do not (32, 47 and 61: hard "
         "light, smeared). Eyes do not always match each other; glasses, hats and faces from the side come out worst, "
-        "and what lies behind faces has no form. A sample follows what the prior drew in layout and colour, not part by "
-        "part; edits keep every drawn part.",
+        "and what lies behind faces has no form. A sample follows what the prior drew in layout and colour, not part "
+        "by part; edits keep every drawn part.",
         41.10,
         "14.74 (NVAE)",
     ),
