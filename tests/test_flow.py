@@ -314,7 +314,7 @@ def test_freedom_that_was_not_learned() -> None:
 
 def test_no_likelihood_is_computed() -> None:
     model = small()
-    assert not model.likely
+    assert not model.has_likelihood
     for ask in (model.elbo, model.log_likelihood):
         with pytest.raises(InputError, match="no likelihood"):
             ask(torch.rand(2, 3, 9, 12))

@@ -15,7 +15,7 @@ import torch
 from npdraw.model import NPDraw
 from npdraw.studio import app as studio_app
 from npdraw.studio import service
-from npdraw.studio.guard import AT_ONCE, Guard
+from npdraw.studio.security import AT_ONCE, Guard
 from npdraw.studio.service import Service
 from studio_client import HOST, small, studio, visit
 
