@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from training.test_scoring import DATA, SampleScore, scored
+from training.test_validation import DATA, SampleScore, scored
 
 import npdraw
 from evaluation.extractors import Projection
