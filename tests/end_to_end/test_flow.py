@@ -437,7 +437,7 @@ def test_an_animation_ends_in_exactly_the_picture(
 
 def test_an_animation_decodes_no_more_than_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("sample flow --seeds 0-2 --json", tmp_path)
-    monkeypatch.setattr("npdraw.cli.verbs.IN_ANIMATION", 2)
+    monkeypatch.setattr("npdraw.cli.sample.IN_ANIMATION", 2)
     calls = caught(monkeypatch)
     run(f"animate flow {tmp_path / 'drawings.json'}", tmp_path / "film")
     assert [(len(drawing), seeds) for drawing, seeds, _ in calls] == [(2, [0, 1])]

@@ -7,7 +7,6 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from training.test_validation import DATA, SampleScore, scored
 
 import npdraw
 from evaluation.extractors import Projection
@@ -15,6 +14,7 @@ from npdraw import store
 from npdraw.cli.main import main
 from npdraw.training import provenance, trainer
 from training import tiny
+from training.test_validation import DATA, SampleScore, scored
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:

@@ -21,7 +21,7 @@ from npdraw.model import NPDraw
 from npdraw.noise import seed_list, uniform
 from npdraw.words import plural
 
-_STREAM = 23  # of the draws of numbers
+_STREAM = 24  # of the draws of numbers
 
 
 def edit_latent(latent: Tensor, seed: int) -> Tensor:
