@@ -32,7 +32,7 @@ def uncached(prior: Prior, seeds: Tensor) -> Drawing:
     for t in range(prior.steps):
         masks = place_masks(drawing, prior.places).to(parts.dtype)
         choices = prior(cell_canvases(drawing, parts, prior.places), masks, (drawing.what, drawing.whether))
-        step = prior._pick(Choices(*(x[:, -1] for x in choices)), noise[:, t], 1.0, None, None)
+        step = prior.pick(Choices(*(x[:, -1] for x in choices)), noise[:, t], 1.0, None, None)
         drawing = Drawing(*(torch.cat(x, 1) for x in zip(drawing.tensors(), step.tensors(), strict=True)))
     return drawing
 
