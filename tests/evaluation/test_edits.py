@@ -296,8 +296,8 @@ def test_the_rows_are_what_they_say(tmp_path: Path) -> None:
             row = scores[f"{begin}_{name}"]
             assert (row.value, row.real) == (x.found[i], ceiling[i])
             assert f"share of {x.found.parts} parts" in row.note and edits.figure(control[i]) in row.note
-        assert scores[f"{begin}_fid"].value == pytest.approx(e._distance(x.pictures, "8")[0])
-    assert scores["edit_none_fid"].value == pytest.approx(e._distance(pictures, "8")[0]) != scores["fid"].value
+        assert scores[f"{begin}_fid"].value == pytest.approx(e.distance(x.pictures, "8")[0])
+    assert scores["edit_none_fid"].value == pytest.approx(e.distance(pictures, "8")[0]) != scores["fid"].value
     assert scores["found_drawing"].value == found(model, pictures, drawn.drawing).share
     assert "found_sketch" not in scores, "with a likelihood the drawing is the sketch"
     for key, x in zip(("locality", "locality_best"), locality(model, parsed, 5), strict=True):

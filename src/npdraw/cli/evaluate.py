@@ -1,6 +1,6 @@
 """The verb that scores: `evaluate`."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -9,6 +9,7 @@ from tyro.conf import Positional, arg
 
 from npdraw.cli.options import DataDir, Decoding, Device, HowDecoded, InceptionFile, Maybe
 from npdraw.errors import InputError
+from npdraw.evaluation.metrics import METRICS, Need
 from npdraw.progress import say, say_written
 from npdraw.words import did_you_mean, plural
 
@@ -18,15 +19,17 @@ if TYPE_CHECKING:
     from npdraw.data import ImageSet
     from npdraw.model import NPDraw
 
+_OF_SAMPLES, _OF_MODELS = (
+    ", ".join(f"{m.name} ({m.help})" for m in METRICS.values() if (Need.MODEL in m.needs) == model)
+    for model in (False, True)
+)
+
 
 @dataclass
 class Evaluate:
-    """Score a model, or samples, against an image set: FID, KID, likelihood, and where the model loses.
+    __doc__ = f"""Score a model, or samples, against an image set: FID, KID, likelihood, and where the model loses.
 
-    Metrics: fid, kid, prdc (precision, recall, density, coverage), classifier (a Fréchet distance in the features of a
-    classifier of the set), neighbours (is it copying?); and of models rfid (reconstructions), kept (a flow that has to
-    keep every part), nll (ELBO, IWAE), psnr, bank (use of the parts) and editing (how far edits spread, and whether
-    their parts are in the picture). Beside every figure of samples stands what real images have.
+    Metrics: {_OF_SAMPLES}; and of models {_OF_MODELS}. Beside every figure of samples stands what real images have.
 
     Examples: npdraw evaluate runs/mnist --out scores | npdraw evaluate digits --count 500 |
     npdraw evaluate samples.npz --against cifar10 --metrics fid,kid
@@ -69,7 +72,7 @@ class Evaluate:
         from npdraw.evaluation import report
         from npdraw.evaluation.evaluation import Evaluation
         from npdraw.evaluation.inception import load_inception
-        from npdraw.evaluation.request import NO_LIKELIHOOD, Request
+        from npdraw.evaluation.request import Request
         from npdraw.progress import Progress
 
         began = time.monotonic()
@@ -78,15 +81,14 @@ class Evaluate:
         model = store.load_model(self.subject, device) if store.is_model(self.subject) else None
         if model is None and self.decoding != Decoding():
             raise InputError(f"--evaluations and --freedom are of models, and {self.subject} is none; leave them away")
-        if model is not None:  # scored as if these were its own settings
-            c, how = model.config, self.decoding.of(model)
-            model.config = replace(c, decoder=replace(c.decoder, **how))
+        how = {} if model is None else self.decoding.of(model)
         request = Request(
             metrics, self.protocol, self.count, self.seed, self.temperature, self._ink(model), self.importance,
             self.images,
         )  # fmt: skip
-        if model is not None and not model.has_likelihood and "nll" in metrics:  # before images are read, or downloaded
-            raise InputError(f"--metrics nll {NO_LIKELIHOOD}")
+        for name in metrics if model is not None else ():  # before images are read, or downloaded
+            if reason := METRICS[name].refuses(model):
+                raise InputError(f"--metrics {name} {reason}")
         own = model is not None and self.against in (None, model.config.data.source)
         data = self._reference(model, own)
         subject = self._samples(data) if model is None else model
@@ -95,7 +97,7 @@ class Evaluate:
             if self.inception is not None:  # a wrong file is told at once, and never a reason to leave scores out
                 network = partial(lambda net: net, network())
             kept = data_folder(self.data_dir) / "scores"
-            evaluation = Evaluation(subject, data, request, network, kept, device, own, progress)
+            evaluation = Evaluation(subject, data, request, network, kept, device, own, progress, how)
             scores, notes = evaluation.run()
             pictures = evaluation.pictures()
         about: dict[str, Any] = {"subject": self.subject, **evaluation.about(), **report.facts(device)}

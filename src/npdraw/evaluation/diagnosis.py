@@ -1,7 +1,7 @@
 """Diagnosis of a model: how drawings use the bank, and one picture of every stage from an image to a sample."""
 
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from PIL import Image
@@ -44,20 +44,20 @@ def use(drawing: Drawing, parts: int) -> Use:
 
 
 def picture(
-    model: NPDraw, images: Tensor, parses: Drawing, posterior: Drawing, sketches: Drawing, samples: Tensor
+    model: NPDraw, images: Tensor, parses: Drawing, posterior: Drawing, sketches: Drawing, samples: Tensor, **how: Any
 ) -> Image.Image:
     """Images (n,C,H,W) with their parse and posterior, as canvas and decoded, then what the prior drew and the samples
     (n,C,H,W) made of it.
 
     Row by row it shows what is lost by the parts (parse), by the posterior, by the decoder, by the prior. A flow uses
-    the same noise for both pictures of an image.
+    the same noise for both pictures of an image, and decodes as `how` tells `NPDraw.decode`.
     """
     rows = {
         "image": images,
         "parse": model.render(parses),
-        "parse, decoded": model.decode(parses),
+        "parse, decoded": model.decode(parses, **how),
         "posterior": model.render(posterior),
-        "reconstruction": model.decode(posterior),
+        "reconstruction": model.decode(posterior, **how),
         "sampled canvas": model.render(sketches),
         "sample": samples,
     }

@@ -9,7 +9,7 @@
 
 import math
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -139,24 +139,29 @@ def found(model: NPDraw, pictures: Tensor, drawing: Drawing, cells: Tensor | Non
     return Found(same / parts, near / parts, parts) if parts else Found(math.nan, math.nan, 0)
 
 
-def edited(model: NPDraw, pictures: Tensor, drawings: Drawing, kind: str, seed: int, progress: Progress) -> Edited:
-    """One edit of each of these pictures (B,C,H,W) uint8, made from the seeds from `seed` on."""
+def edited(
+    model: NPDraw, pictures: Tensor, drawings: Drawing, kind: str, seed: int, progress: Progress, **how: Any
+) -> Edited:
+    """One edit of each of these pictures (B,C,H,W) uint8, made from the seeds from `seed` on, as `how` tells
+    `NPDraw.redraw`."""
     changed, cells = edit(drawings, model.bank.parts, model.grid, kind, seed)
     size = CHUNK if model.has_likelihood else max(16, flow_batch(model.device))
     made = [pictures[:0]]
     progress.start(f"edits of {KINDS[kind]}", len(pictures))
     for i in range(0, len(pictures), size):
         which = slice(i, i + size)
-        made.append(to_bytes(model.redraw(pictures[which], changed[which], cells[which], seed + i)).cpu())
+        drawn = model.redraw(pictures[which], changed[which], cells[which], seed + i, **how)
+        made.append(to_bytes(drawn).cpu())
         progress.step(count=len(made[-1]))
     after, near = torch.cat(made), around(cells, model.grid, model.decoder.size)
     return Edited(after, spread(pictures, after, 1 - near), found(model, after, changed, cells))
 
 
-def diversity(model: NPDraw, drawings: Drawing) -> Diversity:
-    """Each drawing's image against another of it, and against one of the drawing before it."""
+def diversity(model: NPDraw, drawings: Drawing, **how: Any) -> Diversity:
+    """Each drawing's image, as `how` tells `NPDraw.decode`, against another of it, and against one of the drawing
+    before it."""
     n = len(drawings)
-    first, second = model.decode(drawings), model.decode(drawings, n)
+    first, second = model.decode(drawings, **how), model.decode(drawings, n, **how)
     one, two = (to_float64(first - x).abs().mean((1, 2, 3)) for x in (second, second.roll(1, 0)))
     error = float(one.std()) / math.sqrt(n) if n > 1 else math.nan
     return Diversity(float(one.mean()), error, float(two.mean()) if n > 1 else None)
@@ -172,11 +177,12 @@ def rows(
     seed: int,
     progress: Progress,
     distance: Callable[[str, str, Tensor, str], Score] | None,
+    **how: Any,
 ) -> Iterator[Score]:
     """Edits of samples of the seeds from `seed` on, and which parts of their drawings are in their pictures.
 
     `ceiling` is what the parser finds in pictures of real images' parses. `distance` gives the row of an FID from what
-    its key and its label begin with, pictures and a note.
+    its key and its label begin with, pictures and a note. `how` is as `NPDraw.redraw` takes it.
     """
     (pixels, drawing, sketch), n = drawn, len(drawn.pixels)
     assert drawing is not None and sketch is not None
@@ -184,7 +190,7 @@ def rows(
     if distance:
         yield distance("edit_none", "unedited samples, ", pixels, plural(n, "picture"))
     for kind, words in KINDS.items():
-        x = edited(model, pixels, drawing, kind, seed, progress)
+        x = edited(model, pixels, drawing, kind, seed, progress, **how)
         if not x.beyond.edits:  # of few samples: a share of nothing is no figure
             continue
         note = f"share of it that lies beyond one cell around; {plural(x.beyond.edits, 'edit')}, ± of their mean"

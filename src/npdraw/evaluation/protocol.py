@@ -10,7 +10,7 @@ images score by the same protocol (10,000 training images against the test image
 images) stands beside every figure.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -106,15 +106,17 @@ class Drawn(NamedTuple):
     sketch: Drawing | None  # by the prior, which the picture began with
 
 
-def draw(model: NPDraw, count: int, seed: int, temperature: float | None, progress: Progress) -> Drawn:
-    """Samples of a model by the seeds from `seed` on."""
+def draw(model: NPDraw, count: int, seed: int, temperature: float | None, progress: Progress, **how: Any) -> Drawn:
+    """Samples of a model by the seeds from `seed` on, as `how` tells `NPDraw.depict`."""
+    heat = model.config.temperature if temperature is None else temperature
     pixels, drawings, sketches = [], [], []
     progress.start("drawing samples", count)
     for i in range(0, count, CHUNK):
         n = min(CHUNK, count - i)
-        drawn = model.sample(n, seed + i, temperature)
-        pixels.append(to_bytes(drawn.images).cpu())
-        drawings.append(drawn.drawing.to("cpu"))
-        sketches.append(drawn.sketch.to("cpu"))
+        sketch = model.prior.sample(n, seed + i, heat)
+        images, drawing = model.depict(sketch, seed + i, **how)
+        pixels.append(to_bytes(images).cpu())
+        drawings.append(drawing.to("cpu"))
+        sketches.append(sketch.to("cpu"))
         progress.step(count=n)
     return Drawn(torch.cat(pixels), Drawing.cat(drawings), Drawing.cat(sketches))

@@ -4,15 +4,10 @@ import math
 from dataclasses import dataclass
 
 from npdraw.errors import InputError
+from npdraw.evaluation.metrics import METRICS, Need
 from npdraw.evaluation.protocol import PROTOCOLS
 from npdraw.noise import seed_list
 
-METRICS = ("fid", "kid", "prdc", "classifier", "neighbours", "rfid", "kept", "nll", "psnr", "bank", "editing")
-OF_MODELS = ("rfid", "kept", "nll", "psnr", "bank", "editing")
-BY_NETWORK = ("fid", "kid", "prdc", "rfid", "kept")
-BY_SAMPLES = ("fid", "kid", "prdc", "classifier", "neighbours", "kept", "bank", "editing")
-NO_LIKELIHOOD = "needs a likelihood of pixels, and the model's decoder is a flow, which has none"
-NO_FLOW = "needs a flow; other decoders have no freedom to take away"
 MOST = 10**6  # samples, and drawings an image
 
 
@@ -53,4 +48,8 @@ class Request:
     @property
     def names(self) -> tuple[str, ...]:
         """The metrics asked for, each once."""
-        return tuple(dict.fromkeys(self.metrics)) or METRICS
+        return tuple(dict.fromkeys(self.metrics)) or tuple(METRICS)
+
+    def needs(self, need: Need) -> bool:
+        """Whether any of them needs this."""
+        return any(need in METRICS[name].needs for name in self.names)

@@ -1,0 +1,62 @@
+"""The metric `editing`: what edits of samples come to; with a likelihood beside a VAE, with a flow how much one canvas
+leaves open."""
+
+from collections.abc import Iterator
+
+from torch import Tensor
+
+from npdraw.evaluation import edits, locality
+from npdraw.evaluation.evaluation import Evaluation
+from npdraw.evaluation.features import filled
+from npdraw.evaluation.metrics import rows
+from npdraw.evaluation.protocol import Drawn
+from npdraw.evaluation.score import Score, known
+from npdraw.noise import to_float64
+
+
+def _edits(e: Evaluation) -> int:
+    """Samples that are edited."""
+    return min(e.request.images, e.wanted)
+
+
+def _space(e: Evaluation) -> str:
+    """The largest space of the network that the edited samples fill; none where no network is in use."""
+    if not e.has_network:
+        return ""
+    return next(iter(filled(e.inception, min(_edits(e), len(e.sides.reference)))), "")
+
+
+def _notes(e: Evaluation) -> list[str]:
+    if not e.has_network or _space(e):
+        return []
+    return [
+        f"FID of edits is left out: it needs at least {e.fewest:,} images on either side; there are "
+        f"{_edits(e):,} (--images) and {len(e.sides.reference):,}"
+    ]
+
+
+@rows(notes=_notes)
+def editing(e: Evaluation) -> Iterator[Score]:
+    model, seen, seed, n = e.model, e.seen, e.request.seed, _edits(e)
+    pixels, drawing, sketch = e.drawn
+    assert drawing is not None and sketch is not None
+    drawn = Drawn(pixels[:n], drawing[:n], sketch[:n])
+    ceiling = edits.found(model, e.decoded(seen.parses, "parses, decoded", freedom=0.0), seen.parses)
+    space = _space(e)
+
+    def distance(key: str, label: str, pixels: Tensor, note: str) -> Score:
+        name, said = e.named("FID", space)
+        return Score(f"{key}_{name}", label + said, *e.distance(pixels, space), note=note)
+
+    how = e.decoding | {"freedom": 0.0}  # as people edit
+    yield from edits.rows(model, drawn, ceiling, seed, e.progress, distance if space else None, **how)
+    if model.has_likelihood:
+        yield from locality.rows(model, e.vae, seen, seed)
+        images, scale, unit = e.likely
+        bound = scale * float(to_float64(e.vae.elbo(images, seed).elbo).mean())
+        note = f"{unit}; {sum(p.numel() for p in e.vae.parameters()):,} weights"
+        yield Score("nll_vae", "  NLL by ELBO of that VAE", -bound, note=note)
+    else:
+        between = edits.diversity(model, seen.parses, **e.decoding)
+        note = "mean difference of pixels, two images of a parse, ± of the mean; real: images of two parses"
+        yield Score("diversity", "diversity of one canvas", between.one, known(between.error), between.two, note)

@@ -1,0 +1,89 @@
+"""Metrics of models: what their stages keep of images, how likely images are, how drawings use the bank."""
+
+import math
+from collections.abc import Iterator
+
+import torch
+
+from npdraw import parsing
+from npdraw.drawing import Drawing
+from npdraw.evaluation import diagnosis, edits
+from npdraw.evaluation.bounds import Mean, bounds
+from npdraw.evaluation.evaluation import Evaluation
+from npdraw.evaluation.metrics import rows
+from npdraw.evaluation.protocol import CHUNK
+from npdraw.evaluation.score import Score
+
+
+@rows(lambda e: e.too_few_for_fid(len(e.real)))
+def rfid(e: Evaluation) -> Iterator[Score]:
+    """The images of the floor, through parser or posterior and decoder."""
+    real, model, space = e.real, e.model, e.space(len(e.real))
+    chunks = (slice(i, i + CHUNK) for i in range(0, len(real), CHUNK))
+    images = (real.take(which, model.device, model.config.data.ink) for which in chunks)
+    ways = {"parse": e.parsed, "posterior": Drawing.cat([model.encode(x) for x in images])}
+    for way, drawing in ways.items():
+        value, spread = e.distance(e.decoded(drawing, f"{way} reconstructions"), space)
+        key, label = e.named("rFID", space)
+        note = f"{e.sides.real_part} images by {way} and decoder"
+        yield Score(f"{key}_{way}", f"{label}, {way}", value, spread, e.floors[space], note)
+
+
+@rows(lambda e: e.too_few_for_fid(min(e.wanted, len(e.real))))
+def kept(e: Evaluation) -> Iterator[Score]:
+    """What a flow makes at freedom 0 where it has to keep every part: of real images' parses, of the prior's
+    sketches."""
+    sketches, everywhere = e.drawn.sketch, torch.ones(e.model.grid.cells).bool()
+    assert sketches is not None
+    ways = {
+        "parses": (e.parsed, 0, f"{e.sides.real_part} images by parse and decoder"),
+        "sketches": (sketches, e.request.seed, "samples, as the prior drew them"),
+    }
+    for way, (drawing, seed, note) in ways.items():
+        pictures = e.decoded(drawing, f"{way}, kept", seed, freedom=0.0, kept=everywhere)
+        space = e.space(len(drawing))
+        (key, label), distance = e.named("FID", space), e.distance(pictures, space)
+        note = f"{note}; freedom 0, every part kept"
+        yield Score(f"kept_{way}_{key}", f"{label}, {way} kept", *distance, e.floors[space], note)
+        share = edits.found(e.model, pictures, drawing).share
+        yield Score(f"kept_{way}_found", "  parts found", share, note="share of drawn parts, by the parser")
+
+
+@rows()
+def nll(e: Evaluation) -> Iterator[Score]:
+    r, (images, scale, unit) = e.request, e.likely
+    found = bounds(e.model, images, r.importance, r.seed, e.progress)
+    parts = [f"  KL of {name}" for name in ("what", "where", "whether")]
+    labels = ["NLL by ELBO", f"NLL by IWAE-{r.importance}", "  reconstruction", *parts]
+    for label, name in zip(labels, found._fields):
+        mean: Mean = getattr(found, name)
+        error = None if math.isnan(mean.error) else scale * mean.error
+        note = unit if math.isnan(mean.images) else f"{unit}; other images: ± {scale * mean.images:.2g}"
+        note += f"; {found.effective:.1f} drawings count" if name == "weighted" else ""
+        yield Score(f"nll_{name}", label, scale * mean.value, error, None, note)
+
+
+@rows()
+def psnr(e: Evaluation) -> Iterator[Score]:
+    model, seen = e.model, e.seen
+    parse = parsing.psnr(model.grid.shrink(seen.grey), model.render(seen.parses))[0]
+    yield Score("psnr_parse", "PSNR of parses", parse, note="dB; canvas against image, all pixels together")
+    rebuilt = parsing.psnr(seen.seen, model.decode(seen.posterior, **e.decoding))[0]
+    yield Score("psnr_posterior", "PSNR of reconstructions", rebuilt, note="dB; against what the posterior saw")
+
+
+@rows()
+def bank(e: Evaluation) -> Iterator[Score]:
+    model, seen, sketches = e.model, e.seen, e.drawn.sketch
+    assert sketches is not None
+    few = sketches[: len(seen.parses)]  # as many: parts that few drawings never use, more may
+    uses = [diagnosis.use(x, len(model.bank)) for x in (few, seen.parses, seen.posterior)]
+    names = {
+        "perplexity": ("parts in use", f"of {len(model.bank)}, by perplexity"),
+        "dead": ("dead parts", "never drawn"),
+        "drawn": ("steps drawn", f"of {model.grid.cells}"),
+        "skipped": ("skip rate", "share of steps"),
+    }
+    for key, (label, note) in names.items():
+        samples, real, q = (getattr(x, key) for x in uses)
+        yield Score(key, label, samples, None, real, f"{note}; real: in parses; posterior: {q:.3g}")
