@@ -102,3 +102,13 @@ def test_moves_are_the_same_under_autocast() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         moved = project(*given)
     assert torch.equal(moved, project(*given))
+
+
+@pytest.mark.parametrize("size", [40, 48, 56, 80])
+def test_few_parts_are_missed_where_the_canvas_is_no_whole_fraction_of_the_image(size: int) -> None:
+    """Here the averages of neighbouring pixels share pixels of the image."""
+    torch.manual_seed(0)
+    grid, bank = Grid(32, 32, 4), torch.nn.functional.interpolate(torch.rand(100, 3, 2, 2), (4, 4), mode="bilinear")
+    images, what, kept = torch.rand(2, 3, size, size), torch.randint(100, (2, 64)), torch.rand(2, 64) < 0.3
+    found = parse(to_bytes(project(images, what, kept, bank, grid)), bank, grid)
+    assert (found.what == what)[kept].float().mean() > 0.95
