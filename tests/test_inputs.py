@@ -76,6 +76,22 @@ def test_a_picture_of_our_own_is_taken_as_it_is(pages: np.ndarray, capsys: pytes
     assert TOLD not in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize("name", ["grey", "ink", "colour"])
+@pytest.mark.parametrize("scale", [1, 3])
+@pytest.mark.usefixtures("pages")
+def test_a_picture_of_our_own_has_the_same_pixels_again(name: str, scale: int) -> None:
+    """The studio enlarges its PNGs. Nearly white ones look like paper, but are read as they are."""
+    model = store.load_model(name)
+    c, random = model.config.data, np.random.default_rng(0)
+    pixels = random.integers(0, 256, (c.height, c.width, c.channels), np.uint8)
+    pixels[random.random(pixels.shape[:2]) < 0.9] = 255
+    shown = pixels.squeeze(-1) if c.channels == 1 else pixels
+    image = Image.fromarray(shown.repeat(scale, 0).repeat(scale, 1))
+    image.save("own.png", pnginfo=show.inscribed(model.prior.sample(1), name, "0" * 16, 3))
+    found = inputs.read_for(model, "own.png", None, None)[0].permute(1, 2, 0).numpy()
+    assert np.array_equal(255 - found if c.inverted else found, pixels)
+
+
 @pytest.mark.parametrize(
     ("words", "written"),
     [

@@ -28,7 +28,7 @@ from npdraw.files import read_text
 from npdraw.model import NPDraw
 from npdraw.noise import is_seed
 from npdraw.progress import Progress
-from npdraw.reading import light_on_dark, reading_for
+from npdraw.reading import light_on_dark, own_pixels, reading_for
 
 MOST_SEEDS = 1_000_000
 SHOWN = 12  # names of classes that are listed
@@ -85,12 +85,14 @@ def parse_seeds(text: str) -> list[int]:
 
 def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | None) -> Tensor:
     """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set, as a model wants them."""
-    c = model.config
+    c, said = model.config, _inscribed(source)
+    if said and (own := own_pixels(model, Path(source).expanduser().read_bytes())) is not None:
+        return own
     images, inverted = read_images(source, reading_for(model, source), count, data_dir)
     if images.shape[1] > c.data.channels or images.shape[2:] != model.decoder.size:
         wanted = describe(c.data.channels, *model.decoder.size)
         raise InputError(f"{source} holds images of {describe(*images.shape[1:])}, but the model is for {wanted}")
-    if inverted and light_on_dark(model, images, _inscribed(source)):
+    if inverted and light_on_dark(model, images, said):
         Progress().say(f"{source}: light on dark, unlike the model's own pictures: read with light and dark exchanged")
         images = 255 - images
     return images.expand(-1, c.data.channels, -1, -1)
