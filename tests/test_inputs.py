@@ -105,3 +105,36 @@ def test_a_negative_is_drawn_as_the_picture_is(words: str, written: str, pages: 
     for name in ("paper", "night"):
         assert main([*words.format(name, name).split(), "--out", f"out/{name}", "--device", "cpu"]) == 0
     assert Path("out/paper", written).read_text() == Path("out/night", written).read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "source"),
+    [
+        ("animate grey own/film.gif --out own/film", "own/film.gif"),
+        ("animate grey own/film.gif --out own/film.mp4", "own/film.gif"),
+        ("reconstruct grey own/reconstructions.png --out own", "own/reconstructions.png"),
+        ("sample grey --seeds 0 --prefix own/drawings.json --json --out own", "own/drawings.json"),
+        ("edit grey paper/0.png own/image.png --region 0,0,14,10 --out own", "own/image.png"),
+    ],
+)
+@pytest.mark.usefixtures("pages")
+def test_nothing_that_is_read_is_written_over(words: str, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own").mkdir()
+    for name in ("film.gif", "reconstructions.png", "image.png"):
+        with Image.open("paper/0.png") as image:
+            image.save(f"own/{name}")
+    model = store.load_model("grey")
+    store.save_drawing(model.prior.sample(1), "own/drawings.json", model.bank)
+    before = Path(source).read_bytes()
+    assert main([*words.split(), "--device", "cpu"]) == 2
+    assert f"{source} would be written over; choose another --out" in capsys.readouterr().err
+    assert Path(source).read_bytes() == before and len(list(Path("own").iterdir())) == 4
+
+
+@pytest.mark.parametrize("words", ["animate grey paper --out paper/film", "reconstruct grey paper --out paper"])
+@pytest.mark.usefixtures("pages")
+def test_nothing_is_written_among_the_images(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(Path("paper").iterdir())
+    assert main([*words.split(), "--device", "cpu"]) == 2
+    assert "lies among the images of paper; choose another --out" in capsys.readouterr().err
+    assert sorted(Path("paper").iterdir()) == before
