@@ -69,12 +69,13 @@ def test_near_twins_and_overhanging_cells_move_without_harm() -> None:
     assert moved.isfinite().all() and moved.min() >= 0 and moved.max() <= 1
 
 
-@pytest.mark.parametrize(("cell", "scale"), [(4, 1), (4, 2), (5, 1), (8, 2)])
+@pytest.mark.parametrize(("cell", "scale"), [(4, 1), (4, 2), (5, 1), (6, 1), (7, 1), (8, 2)])
 def test_the_seam_is_grown_and_softened(cell: int, scale: int) -> None:
     torch.manual_seed(0)
     grid, edited = Grid(3 * cell, 4 * cell, cell), torch.rand(2, 12) < 0.3
     found = seam(edited, grid, (3 * cell * scale, 4 * cell * scale))
-    reach = max(1, round(cell * scale / 4))
+    reach = max(1, cell * scale // 4)
+    assert 4 * reach <= cell * scale  # so the seam, of twice the reach, is at most half a cell wide
     for mask, cells in zip(found[:, 0], edited, strict=True):
         wanted = reading.seam(cells.reshape(3, 4).tolist(), cell * scale, reach)
         torch.testing.assert_close(mask.double(), torch.from_numpy(wanted), rtol=0, atol=1e-6)

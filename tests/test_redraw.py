@@ -199,10 +199,11 @@ def test_what_makes_no_sense_is_refused() -> None:
     model, drawing, pictures = model_of(), drawings(2), torch.rand(2, 3, 12, 16)
     with pytest.raises(InputError, match=r"2 drawings need as many pictures, not 1"):
         model.redraw(pictures[:1], drawing, some_cells(1))
-    for cells in (torch.zeros(2, 3, dtype=torch.bool), torch.zeros(CELLS), torch.zeros(3, CELLS, dtype=torch.bool)):
-        with pytest.raises(InputError, match="cells must be booleans of the shape"):
+    wrong: list[Any] = [torch.zeros(2, 3).bool(), torch.zeros(CELLS), torch.zeros(3, CELLS).bool(), [True] * CELLS]
+    for cells in wrong:
+        with pytest.raises(InputError, match="cells must be a tensor of booleans of the shape"):
             model.redraw(pictures, drawing, cells)
-        with pytest.raises(InputError, match="cells must be booleans of the shape"):
+        with pytest.raises(InputError, match="cells must be a tensor of booleans of the shape"):
             model.decode(drawing, kept=cells)
     with pytest.raises(InputError, match="takes images of the shape"):
         model.redraw(pictures[..., :8], drawing, some_cells(1))
