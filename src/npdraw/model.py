@@ -202,14 +202,12 @@ class NPDraw(nn.Module):
 
     def _cells(self, cells: Tensor, count: int) -> Tensor:
         """Which cells, (B,L) or (L,) bool, for each of so many drawings: (B,L)"""
-        shapes = (self.grid.cells,), (count, self.grid.cells)
-        if not isinstance(cells, Tensor) or cells.dtype != torch.bool or cells.shape not in shapes:
-            found = (
+        cells = torch.as_tensor(cells)  # lists and arrays of booleans are welcome
+        if cells.dtype != torch.bool or cells.shape not in ((self.grid.cells,), (count, self.grid.cells)):
+            raise InputError(
+                f"cells must be booleans of the shape ({self.grid.cells},) or ({count}, {self.grid.cells}), not "
                 f"{cells.dtype} of the shape {tuple(cells.shape)}"
-                if isinstance(cells, Tensor)
-                else type(cells).__name__
             )
-            raise InputError(f"cells must be a tensor of booleans of the shape {shapes[0]} or {shapes[1]}, not {found}")
         return cells.to(self.device).expand(count, -1)
 
     def _flow(

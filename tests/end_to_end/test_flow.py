@@ -438,7 +438,7 @@ def test_an_animation_ends_in_exactly_the_picture(
 
 def test_an_animation_decodes_no_more_than_it_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run("sample flow --seeds 0-2 --json", tmp_path)
-    monkeypatch.setattr("npdraw.cli.verbs.IN_ANIMATION", 2)
+    monkeypatch.setattr("npdraw.cli.sample.IN_ANIMATION", 2)
     calls = caught(monkeypatch)
     run(f"animate flow {tmp_path / 'drawings.json'}", tmp_path / "film")
     assert [(len(drawing), seeds) for drawing, seeds, _ in calls] == [(2, [0, 1])]
@@ -451,8 +451,8 @@ def sketches_that_are_wrong(said: dict[str, Any]) -> dict[str, Any]:
         deep = [deep]
     return {
         "too deep": (deep, "sketches"),
-        "fewer": ([], "1 drawings and 0 sketches"),
-        "more": ([row, row], "and 2 sketches"),
+        "fewer": ([], "1 drawing, but sketches of 0"),
+        "more": ([row, row], "but sketches of 2"),
         "no list": ({"what": 3}, "sketches"),
         "no rows": ([3], "must be a list of 9 integers"),
         "another part": ([row | {"what": [99] * 9, "whether": [1] * 9}], "what is 99"),
