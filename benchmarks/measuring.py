@@ -14,7 +14,7 @@ from pathlib import Path
 import torch
 
 from npdraw import Config, NPDraw, PartBank, store
-from npdraw.words import many
+from npdraw.words import plural
 
 DEVICES = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]  # the first is the default
 
@@ -28,7 +28,7 @@ def count(text: str) -> int:
 
 def machine(device: str) -> str:
     """The device in words."""
-    return torch.cuda.get_device_name() if device == "cuda" else f"CPU, {many(torch.get_num_threads(), 'thread')}"
+    return torch.cuda.get_device_name() if device == "cuda" else f"CPU, {plural(torch.get_num_threads(), 'thread')}"
 
 
 def row(*cells: object) -> None:

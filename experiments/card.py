@@ -18,7 +18,7 @@ from npdraw.evaluation.score import Score, figure
 from npdraw.files import read_text
 from npdraw.model import NPDraw
 from npdraw.store import WEIGHTS, all_spells
-from npdraw.words import last_names, many
+from npdraw.words import last_names, plural
 from sets import SETS
 
 SEEDS = range(64)  # in the picture of samples
@@ -60,7 +60,7 @@ def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
     return f"""# The `{name}` model
 
 NP-DRAW (Zeng et al., UAI 2021) of {facts.title}, {images}: {c.bank.parts} parts of {k} x {k}, T = {grid.cells} steps,
-{parameters(model)}, in half precision{"" if model.likely else ", convolutions of the flow in 8 bits"}.{past}
+{parameters(model)}, in half precision{"" if model.has_likelihood else ", convolutions of the flow in 8 bits"}.{past}
 
     npdraw sample {name} --out samples
     NPDraw.from_pretrained("{name}").sample(64)
@@ -161,10 +161,12 @@ def _made(found: Mapping[str, Any], config: Config) -> list[str]:
 def _stage(stage: str, epochs: int, epoch: int | None = None, **kept: float) -> str:
     """How long a stage was, and which epoch was kept by what."""
     if not kept:
-        return f"{many(epochs, 'epoch')} of the {stage}"
+        return f"{plural(epochs, 'epoch')} of the {stage}"
     (key, value), *_ = kept.items()
     judge = key.removeprefix("validation").lstrip("_").replace("_", "-").upper() or "loss"
-    return f"{many(epochs, 'epoch')} of the {stage} (epoch {epoch} kept, with a validation {judge} of {figure(value)})"
+    return (
+        f"{plural(epochs, 'epoch')} of the {stage} (epoch {epoch} kept, with a validation {judge} of {figure(value)})"
+    )
 
 
 def listing(models: Mapping[str, Path]) -> str:

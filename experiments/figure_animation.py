@@ -25,8 +25,8 @@ def main(names: list[str]) -> None:
         model = store.load_model(name)
         drawn = model.sample(seed=SEEDS)
         canvases, masks = render_steps(drawn.drawing, model.bank.parts, model.grid)
-        images, empty = model.as_given(drawn.images), float(model.config.data.inverted)
-        frames = show.animation_frames(model.as_given(canvases), masks, drawn.drawing.whether, images, empty=empty)
+        images, empty = model.to_display(drawn.images), float(model.config.data.inverted)
+        frames = show.animation_frames(model.to_display(canvases), masks, drawn.drawing.whether, images, empty=empty)
         path = ROOT / "docs" / "images" / f"animation-{name}.gif"
         with tempfile.TemporaryDirectory() as folder:  # there is a film too, which a page does not need
             gif, _ = show.save_animation(frames, Path(folder) / name)

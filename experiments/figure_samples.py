@@ -33,7 +33,7 @@ def main(names: list[str]) -> None:
     for name in names or models:
         model = models[name]
         found = model.sample(seed=SEEDS)
-        rows = {"canvas": model.as_given(found.canvases), "image": model.as_given(found.images)}
+        rows = {"canvas": model.to_display(found.canvases), "image": model.to_display(found.images)}
         picture = show.pairs(rows, COLUMNS, scale=max(1, 64 // model.config.data.width))
         print(show.save_picture(picture, ROOT / "docs" / "images" / f"sampled-{name}.png"))
     put(ROOT / "docs" / "gallery.md", "sampled", shown(models))

@@ -22,7 +22,7 @@ from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.report import facts
 from npdraw.files import read_text, write_text
 from npdraw.progress import Progress
-from npdraw.training.scoring import SampleScore
+from npdraw.training.validation import SampleScore
 from table1 import preset_of, weights_of
 
 ROWS = Path(__file__).with_suffix(".json")

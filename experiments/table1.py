@@ -36,11 +36,11 @@ from npdraw.data import choose, data_folder, load
 from npdraw.device import pick_device
 from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation import report
+from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.protocol import PROTOCOLS
 from npdraw.evaluation.request import Request
 from npdraw.evaluation.score import Score, figure
-from npdraw.evaluation.scores import Evaluation
 from npdraw.files import read_tensors, read_text, replacing, write_text
 from npdraw.progress import Progress
 from npdraw.training.trainer import train as train_model
@@ -267,7 +267,7 @@ def ship(folder: Path, name: str) -> None:
         )
     model = store.load_model(weights)
     drawn = model.sample(seed=SEEDS)
-    page, picture = card(name, model, found), show.grid(model.as_given(drawn.images))
+    page, picture = card(name, model, found), show.grid(model.to_display(drawn.images))
     settings = json.loads(read_text(weights / store.SETTINGS))
     settings["config"]["data"]["source"] = found["set"]  # a name, not where the images lay in training
     show.save_picture(picture, target / "samples.png")

@@ -18,7 +18,7 @@ from npdraw.config import Config, from_dict
 from npdraw.drawing import Drawing
 from npdraw.model import NPDraw
 from npdraw.studio.app import guarded
-from npdraw.studio.guard import Guard
+from npdraw.studio.security import Guard
 from npdraw.studio.service import Service
 
 T = TypeVar("T")

@@ -22,7 +22,7 @@ from npdraw.cli.verbs import VERBS
 from npdraw.data import load
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.words import meant
+from npdraw.words import did_you_mean
 
 SIDE, COUNT = 12, 60
 TINY = [
@@ -103,8 +103,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_a_path_is_no_slip_of_a_name() -> None:
     names = ["mnist", "digits"]
-    assert meant("mnits", names) == "; did you mean mnist?"
-    assert not any(meant(word, names) for word in ("runs/digits", "mnist.npz", "./mnist", "mnist\\", "quite another"))
+    assert did_you_mean("mnits", names) == "; did you mean mnist?"
+    assert not any(
+        did_you_mean(word, names) for word in ("runs/digits", "mnist.npz", "./mnist", "mnist\\", "quite another")
+    )
 
 
 def test_help_of_train_shows_the_values_of_its_preset(capsys: pytest.CaptureFixture[str]) -> None:

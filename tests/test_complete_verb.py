@@ -85,7 +85,7 @@ def test_what_is_written(name: str, home: Path, capsys: pytest.CaptureFixture[st
             painted = np.maximum(painted, one)  # drawings of the prior may repeat a place
         painted = (1 - painted if name == "ink" else painted) * 255
         canvases.append(np.broadcast_to(painted.repeat(height // h, 0).repeat(width // w, 1), (height, width, 3)))
-    decoded = model.as_given(model.decode(drawings)).permute(0, 2, 3, 1).double().numpy() * 255
+    decoded = model.to_display(model.decode(drawings)).permute(0, 2, 3, 1).double().numpy() * 255
     free = set(range(CELLS)) - set(BOTTOM)
     mask = projection_reading.edited_pixels(free, (height, width), (h, w), model.grid.part_size)[..., None]  # (H,W,1)
     images = [given, *(given + mask * (x - given) for x in decoded)]
@@ -157,16 +157,16 @@ def test_more_particles_are_taken_where_few_find_too_little(home: Path, capsys: 
     assert run("grey grey.png --keep 6-7,10-11 --out a") == 0  # 256 find all
     assert "by 256 particles" in capsys.readouterr().out
     assert store.load_drawing("a/drawings.json") == wanted("grey", kept, BOTTOM, particles=256).drawings
-    many = len(wanted("grey", kept, BOTTOM, n=250, particles=256).drawings)
-    assert many < 250  # and not all of so many
+    plural = len(wanted("grey", kept, BOTTOM, n=250, particles=256).drawings)
+    assert plural < 250  # and not all of so many
     assert run("grey grey.png --keep 6-7,10-11 --count 250 --out b") == 0
     assert "by 1,024 particles" in capsys.readouterr().out
     drawings = store.load_drawing("b/drawings.json")
-    assert drawings == wanted("grey", kept, BOTTOM, n=250, particles=1024).drawings and len(drawings) > many
+    assert drawings == wanted("grey", kept, BOTTOM, n=250, particles=1024).drawings and len(drawings) > plural
     assert (
         run("grey grey.png --keep 6-7,10-11 --count 250 --particles 256 --out c") == 0
     )  # who says how many gets so many
-    assert "by 256 particles" in capsys.readouterr().out and len(store.load_drawing("c/drawings.json")) == many
+    assert "by 256 particles" in capsys.readouterr().out and len(store.load_drawing("c/drawings.json")) == plural
 
 
 def test_few_are_said_to_be_few(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

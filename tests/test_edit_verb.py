@@ -108,7 +108,7 @@ def test_edit_is_the_reading(
     assert edited < set(places) or len(places) < 6
     assert f"cells are B's, {len(edited)} of which differ from A's\n" in said.out
     mask = projection_reading.edited_pixels(edited, size, canvas, model.grid.part_size)[..., None]  # (H,W,1)
-    decoded = model.as_given(model.decode(composed))[0].permute(1, 2, 0).double().numpy() * 255
+    decoded = model.to_display(model.decode(composed))[0].permute(1, 2, 0).double().numpy() * 255
     before = given[0][..., : decoded.shape[2]]
     result = np.asarray(Image.open("out/new/image.png")).reshape(before.shape)
     assert np.array_equal(result[mask[..., 0] == 0], before[mask[..., 0] == 0])  # to the bit
@@ -138,8 +138,8 @@ def test_edit_is_the_reading(
 def test_the_region_is_outlined_on_b_and_on_what_is_composed(home: Path) -> None:
     assert edit("colour", "4,0,16,8", "out") == 0
     sheet = np.asarray(Image.open("out/edit.png"))
-    wide = (sheet.shape[1] - 4) // 6
-    marked = [(sheet[:, i * wide : (i + 1) * wide] == show.ACCENT).all(-1).sum() for i in range(6)]
+    to_float64 = (sheet.shape[1] - 4) // 6
+    marked = [(sheet[:, i * to_float64 : (i + 1) * to_float64] == show.ACCENT).all(-1).sum() for i in range(6)]
     assert [bool(count) for count in marked] == [False, False, False, True, True, False] and marked[3] == marked[4]
 
 

@@ -133,7 +133,7 @@ SCRIPT = """
 import json, sys, warnings
 warnings.simplefilter("error")
 from npdraw import InputError, NPDraw
-from npdraw.cli import main
+from npdraw.cli.main import main
 def drawn(source):
     return NPDraw.from_pretrained(source).sample(2, seed=4).drawing.to_json()
 for line in json.loads(sys.argv[1]):
@@ -175,7 +175,7 @@ def test_a_model_goes_to_the_hub_and_comes_back(tmp_path: Path) -> None:
             url,
             f'{push}("o/drawn", private=True)',
             'drawn("o/drawn")',
-            'cli.main(["sample", "o/drawn", "--seeds", "0-3", "--out", "x"])',
+            'main(["sample", "o/drawn", "--seeds", "0-3", "--out", "x"])',
             'drawn("o/nothing")',
             'drawn("o/words")',
             'drawn("o/other")',

@@ -59,7 +59,7 @@ def test_no_two_uses_share_a_stream() -> None:
     for path in Path(noise.__file__).parent.rglob("*.py"):
         for _, numbers in re.findall(r"^([\w, ]*STREAM) = ([\d_, ]+)", path.read_text(encoding="utf-8"), re.M):
             named += map(int, numbers.split(","))
-    assert sorted(named) == [*range(6), 21, 22, 23, 101, 1001, 10_001]
+    assert sorted(named) == [*range(6), 21, 22, 23, 24, 101, 1001, 10_001]
 
 
 def test_seed_list() -> None:

@@ -122,9 +122,9 @@ def test_a_seed_is_one_drawing_in_any_batch(kind: dict[str, Any]) -> None:
     prior = tiny(**kind, orders=True)
     order = torch.tensor([4, 1, 0, 2, 3, 5])
     begun = random_drawing(prior, 1, 3, repeats=False).first(2)
-    many = prior.sample(70, seed=2, prefix=begun, order=order)
-    assert prior.sample(seed=[9], prefix=begun, order=order) == many[7]
-    assert many.ordered(order).first(2) == begun[[0] * 70]
+    plural = prior.sample(70, seed=2, prefix=begun, order=order)
+    assert prior.sample(seed=[9], prefix=begun, order=order) == plural[7]
+    assert plural.ordered(order).first(2) == begun[[0] * 70]
     assert prior.sample(5, order=torch.arange(6)) == prior.sample(5)
 
 

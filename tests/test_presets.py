@@ -131,7 +131,7 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
         bank=replace(config.bank, patches=max(300, 2 * config.bank.parts)),
         prior_stage=replace(config.prior_stage, batch=2, epochs=1),
         model_stage=replace(
-            config.model_stage, batch=2, epochs=1 + 2 * flow, guide_epochs=2 * guided, score_every=0
+            config.model_stage, batch=2, epochs=1 + 3 * flow, guide_epochs=3 * guided, score_every=0
         ),  # of one validation image none
     )
     monkeypatch.setattr("npdraw.prior.fixed_batch", lambda device: 2)
@@ -143,7 +143,7 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
     images = tiny.strokes(5, side, channels)
     model = trainer.train(few, ImageSet(name, images), tmp_path / "run", quiet=True)
 
-    for stage, epochs in (("prior", 1), ("guide", 2 * guided), ("model", 1 + 2 * flow)):
+    for stage, epochs in (("prior", 1), ("guide", 3 * guided), ("model", 1 + 3 * flow)):
         ends = [r["step"] for r in tiny.rows(tmp_path / "run", stage) if "total" in r]
         assert ends == [2 * i for i in range(1, epochs + 1)]
     torch.manual_seed(few.seed)

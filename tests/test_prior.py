@@ -234,7 +234,7 @@ def uncached(prior: Prior, seeds: list[int], temperature: float = 1.0, **options
         cells = cell_canvases(drawing, prior.bank.parts, prior.places)
         choices = prior(cells, masks.float(), (drawing.what, drawing.whether))
         newest = Choices(*(x[:, -1] for x in choices))
-        step = prior._pick(newest, noise[:, i], temperature, narrowing["top_k"], narrowing["top_p"])
+        step = prior.pick(newest, noise[:, i], temperature, narrowing["top_k"], narrowing["top_p"])
         drawing = Drawing(*(torch.cat(pair, 1) for pair in zip(drawing.tensors(), step.tensors(), strict=True)))
     return drawing
 
@@ -291,10 +291,10 @@ def test_one_prefix_for_all_or_one_each() -> None:
     for b in range(3):
         got = prior.sample(5, prefix=whole[b].first(3))
         assert all(got[i].first(3) == whole[b].first(3) for i in range(5))
-    many = prior.sample(3, seed=[8, 2, 8], prefix=whole.first(2))
-    assert many.first(2) == whole.first(2)
+    plural = prior.sample(3, seed=[8, 2, 8], prefix=whole.first(2))
+    assert plural.first(2) == whole.first(2)
     alone = [prior.sample(1, seed=s, prefix=whole[b].first(2)) for b, s in enumerate([8, 2, 8])]
-    assert many == Drawing.cat(alone)
+    assert plural == Drawing.cat(alone)
 
 
 @pytest.mark.parametrize("kind", [*KINDS[:3], *KINDS[-2:]])

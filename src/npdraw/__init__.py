@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from npdraw.parsing import parse, psnr
     from npdraw.prior import Prior
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _HOMES = {
     "Config": "config",

@@ -142,7 +142,7 @@ def _draw_group(
                 index = resample(log_weight, again[t].cpu())
                 stepper.reindex(index.to(kept.device))
                 root, log_weight = root[index], (log_weight.logsumexp(0) - math.log(n)).expand(n)
-            step = prior._pick(stepper.choices(), own[:, t], temperature, None, None)
+            step = prior.pick(stepper.choices(), own[:, t], temperature, None, None)
         stepper.take(step)
     return Particles(stepper.drawing, log_weight, root)
 

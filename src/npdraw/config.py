@@ -464,8 +464,8 @@ def from_dict(cls: type[T], data: Any, path: str = "") -> T:
         name = f"{path}{key}"
         if key not in hints:
             near = difflib.get_close_matches(str(key), hints, n=1)
-            meant = f"did you mean {path}{near[0]}?" if near else "remove it"
-            raise InputError(f"unknown config key {name}; {meant}")
+            advice = f"did you mean {path}{near[0]}?" if near else "remove it"
+            raise InputError(f"unknown config key {name}; {advice}")
         hint = hints[key]
         nested = isinstance(hint, type) and dataclasses.is_dataclass(hint)
         values[key] = from_dict(hint, value, f"{name}.") if nested else _scalar(hint, value, name)

@@ -31,7 +31,7 @@ from npdraw.data import ImageSet, Subset, choose, is_images, is_pictures, is_pre
 from npdraw.errors import InputError
 from npdraw.extras import TRAINING, need
 from npdraw.progress import Progress
-from npdraw.words import meant
+from npdraw.words import did_you_mean
 
 CANVAS = 32  # the longer side of a canvas, at most
 STEPS = 64  # of a drawing, at most
@@ -115,7 +115,7 @@ def _parts(images: Subset, grid: Grid, most: int) -> int:
 # --- starting from a model ---
 
 
-def adopt(config: Config, init: str, epochs: int | None = None) -> Config:
+def finetune_config(config: Config, init: str, epochs: int | None = None) -> Config:
     """The config of a run that starts from a model: nets, bank and canvas are the model's, since its weights are of
     these; likelihood and ink too, hence the weights of the loss; and mirror images, if it learned from them. It learns
     slower, and posterior and decoder see each image a few times only, unless `epochs` are asked for or scores choose
@@ -211,11 +211,11 @@ def base(
         config = store.read_config(file)
         given = init not in ("", config.init)
         whole = config.init_digest and (not given or store.weights_hash(init) == config.init_digest)  # or has moved
-        return config if whole or not (init or config.init) else adopt(config, init or config.init, epochs)
+        return config if whole or not (init or config.init) else finetune_config(config, init or config.init, epochs)
     if not path.exists() and not target.startswith("hf:"):
         raise InputError(
             f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, or images: a folder, .zip, "
-            ".npz, .parquet, chardata.mat or hf:OWNER/NAME@COMMIT" + meant(target, presets)
+            ".npz, .parquet, chardata.mat or hf:OWNER/NAME@COMMIT" + did_you_mean(target, presets)
         )
     if not derives(target):
         raise InputError(f"{target} is neither a YAML file nor a folder of images, .zip, .npz or .parquet")
@@ -223,7 +223,7 @@ def base(
     reading = _fitting(reading, target, init) if init else reading
     config = derive(images(target, reading, data_dir, quiet, dry), reading, split)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))
-    return adopt(config, init, epochs) if init else config
+    return finetune_config(config, init, epochs) if init else config
 
 
 def derives(target: str) -> bool:

@@ -86,7 +86,7 @@ def one_sentence(repo: str, absent: str, failed: str, revision: str = "") -> Ite
         raise
     except errors.GatedRepoError as error:
         raise InputError(
-            f"{repo} is open only to those whom its owner lets in; ask on its page, then log in with `hf auth login`"
+            f"{repo} is gated: ask its owner for access on its page, then log in with `hf auth login`"
         ) from error
     except errors.RepositoryNotFoundError as error:
         raise InputError(f"{absent}; check the name, or log in with `hf auth login`") from error

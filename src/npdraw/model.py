@@ -5,15 +5,15 @@ What is reported comes from hard drawings: `elbo` and `log_likelihood` never see
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import NamedTuple, Self, SupportsIndex
+from typing import Any, NamedTuple, Self, SupportsIndex
 
 import torch
 from torch import Tensor, nn
 
-from npdraw import likelihoods
+from npdraw import distributions
 from npdraw.bank import PartBank
 from npdraw.canvas import (
     Grid,
@@ -31,12 +31,12 @@ from npdraw.canvas import (
 )
 from npdraw.choices import Choices, Terms, relax
 from npdraw.config import Config
+from npdraw.cuda_graphs import replay
 from npdraw.decoder import Decoder
 from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
 from npdraw.flow import Flow
-from npdraw.graphs import replay
-from npdraw.noise import normal, seed_list, uniform, wide
+from npdraw.noise import normal, seed_list, to_float64, uniform
 from npdraw.parsing import parse
 from npdraw.posterior import Posterior
 from npdraw.prior import Prior, fixed_batch
@@ -97,6 +97,7 @@ class NPDraw(nn.Module):
                 f"the bank has {len(bank)} of {bank.part_size} and {bank.channels}"
             )
         self.config, size = config, (d.height, d.width)
+        self.provenance: dict[str, Any] = {}  # what made the weights, where it is known: store.py keeps it beside them
         self.grid = Grid(*c.canvas_size, c.bank.part_size)
         self.prior = Prior(bank, self.grid, **vars(c.prior))
         q = c.posterior
@@ -106,7 +107,7 @@ class NPDraw(nn.Module):
         if x.likelihood == "flow":
             self.decoder = Flow(d.channels, size, x.width, x.blocks, x.guide, x.maps)
         else:
-            outputs = likelihoods.outputs(x.likelihood, d.channels, x.mixtures)
+            outputs = distributions.outputs(x.likelihood, d.channels, x.mixtures)
             self.decoder = Decoder(d.channels, c.canvas_size, size, outputs, x.width, x.middle, x.shortcut)
 
     @property
@@ -116,6 +117,13 @@ class NPDraw(nn.Module):
     @property
     def device(self) -> torch.device:
         return self.bank.parts.device
+
+    def watch(self, call: Callable[[Tensor], None]) -> None:
+        """Have `call(x)` run before each step of the prior and each evaluation of a flow, with what goes in. It may
+        wait, or raise to stop the work."""
+        self.prior.watch(call)
+        if isinstance(self.decoder, Flow):
+            self.decoder.register_forward_pre_hook(lambda _, given: call(given[0]))
 
     def train(self, mode: bool = True) -> Self:
         """Set the mode; a prior whose weights are frozen stays in evaluation mode, its dropout off."""
@@ -131,16 +139,16 @@ class NPDraw(nn.Module):
         return render(expect(drawing).to(self.device), self.bank.parts, self.grid)
 
     @property
-    def likely(self) -> bool:
+    def has_likelihood(self) -> bool:
         """Whether there is a distribution of pixels given a canvas that can be computed; a flow has none."""
         return not isinstance(self.decoder, Flow)
 
-    def likelihood(self, canvas: Tensor) -> likelihoods.Likelihood:
+    def likelihood(self, canvas: Tensor) -> distributions.Likelihood:
         """The distribution of pixels given canvases (B,C,h,w)."""
         c = self.config.decoder
         if c.likelihood == "flow":
             raise InputError("this model's decoder is a flow, which has no likelihood; leave ELBO and NLL out")
-        return likelihoods.make(c.likelihood, self.decoder(canvas), self.config.data.channels, c.mixtures)
+        return distributions.make(c.likelihood, self.decoder(canvas), self.config.data.channels, c.mixtures)
 
     @torch.no_grad()
     def decode(
@@ -296,7 +304,7 @@ class NPDraw(nn.Module):
         these. A flow improves on a sketch, so there the drawing is the picture's own parse: one Gibbs step, a picture
         given its drawing, then the drawing given that picture."""
         images = self.decode(sketch, seed, evaluations, freedom)
-        return images, sketch if self.likely else self.parse(to_bytes(images))
+        return images, sketch if self.has_likelihood else self.parse(to_bytes(images))
 
     @torch.no_grad()
     def sample(
@@ -341,7 +349,7 @@ class NPDraw(nn.Module):
         empty = torch.zeros(0, self.grid.cells, dtype=torch.int64, device=self.device)
         return Drawing.cat([Drawing(empty, empty, empty), *drawings])
 
-    def as_given(self, pictures: Tensor) -> Tensor:
+    def to_display(self, pictures: Tensor) -> Tensor:
         """Images, canvases or parts in [0, 1] as the pictures came that this model learned from: light and dark are
         exchanged again where they were when the pictures were read (ink on paper)."""
         return 1 - pictures if self.config.data.inverted else pictures
@@ -410,7 +418,7 @@ class NPDraw(nn.Module):
         if samples < 1:
             raise InputError(f"a likelihood needs at least one sample, not {samples}")
         at_once = max(1, CHUNK // samples)
-        found = [wide(torch.zeros(0, samples, device=self.device))]
+        found = [to_float64(torch.zeros(0, samples, device=self.device))]
         for i in range(0, len(images), at_once):
             x = self._images(images[i : i + at_once])
             posterior = self.posterior(x)
@@ -423,8 +431,10 @@ class NPDraw(nn.Module):
                 each = Choices(*(logits.repeat_interleave(k, dim=0) for logits in posterior))
                 choices, drawing = self._sampled(each, self._seeded(seeds))
                 canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
-                log_p = wide(self.likelihood(canvas).log_prob(repeated)) + wide(self.prior.terms(drawing).total())
-                weights.append((log_p - wide(choices.log_prob(drawing).total())).reshape(len(x), k))
+                log_p = to_float64(self.likelihood(canvas).log_prob(repeated)) + to_float64(
+                    self.prior.terms(drawing).total()
+                )
+                weights.append((log_p - to_float64(choices.log_prob(drawing).total())).reshape(len(x), k))
             found.append(torch.cat(weights, dim=1))
         return torch.cat(found)
 

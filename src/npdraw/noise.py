@@ -46,7 +46,7 @@ def seed_list(n: int, seed: int | Sequence[int]) -> list[int]:
     return seeds
 
 
-def wide(x: Tensor) -> Tensor:
+def to_float64(x: Tensor) -> Tensor:
     """x in float64 on its device, or on the CPU if that device has no float64 (MPS)."""
     return (x.cpu() if x.device.type == "mps" else x).double()
 
@@ -73,8 +73,8 @@ def choose(probs: Tensor, u: Tensor) -> Tensor:
 
     probs (..., n) non-negative, u (...) in [0, 1) -> (...) int64. An entry of probability 0 is never drawn.
     """
-    cdf = wide(probs).cumsum(-1).contiguous()  # (..., n)
-    target = (wide(u) * cdf[..., -1])[..., None].contiguous()
+    cdf = to_float64(probs).cumsum(-1).contiguous()  # (..., n)
+    target = (to_float64(u) * cdf[..., -1])[..., None].contiguous()
     index = torch.searchsorted(cdf, target, right=True)[..., 0]
     # u * total can round up to the total itself: then the entry that reaches the total is the right answer
     return torch.minimum(index, torch.searchsorted(cdf, cdf[..., -1:].contiguous())[..., 0])

@@ -13,7 +13,7 @@ from npdraw.bank import nearest, squares
 from npdraw.canvas import Grid, Stack, to_unit
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.noise import wide
+from npdraw.noise import to_float64
 
 THRESHOLD = 0.01  # epsilon of Alg. 1
 CHUNK, PIXELS = 1024, 2**24  # images at a time, and numbers in them: bounds the memory
@@ -53,7 +53,7 @@ def psnr(images: Tensor, canvases: Tensor) -> tuple[float, float]:
     """
     if images.shape != canvases.shape or not (images.is_floating_point() and canvases.is_floating_point()):
         raise InputError("images and canvases must be floats of one shape")
-    errors = (wide(images - canvases) ** 2).flatten(1).mean(1)  # (N,)
+    errors = (to_float64(images - canvases) ** 2).flatten(1).mean(1)  # (N,)
     each = -10 * torch.log10(errors.clamp_min(1e-12))
     whole = float(errors.mean()) if len(errors) else 0.0
     return (-10 * math.log10(whole) if whole > 0 else math.inf), (float(each.mean()) if len(each) else math.inf)

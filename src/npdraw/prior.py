@@ -18,11 +18,11 @@ Choices, where paper and released code are silent or differ (docs/decisions.md h
 Sampling keeps a cache and sends only the newest canvas through the CNN. Where the heads together are wider than the
 model (the paper: 16 heads of 64 on width 64), the products Wq'Wk and WoWv are folded and the normed inputs themselves
 are cached: 32 times less to store and read than keys and values, and the same numbers up to rounding. On a GPU a batch
-is one CUDA graph (graphs.py). `Stepper` is what sampling and completing (completing.py) share: drawings under way.
+is one CUDA graph (cuda_graphs.py). `Stepper` is what sampling and completing (completing.py) share: drawings under way.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from numbers import Real
 from typing import SupportsIndex
@@ -34,10 +34,10 @@ from torch import Tensor, nn
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid, cell_canvases, place_masks, used_places
 from npdraw.choices import NEVER, Choices, Terms, unrounded
+from npdraw.cuda_graphs import replay
 from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
-from npdraw.graphs import replay
-from npdraw.noise import choose, seed_list, uniform, wide
+from npdraw.noise import choose, seed_list, to_float64, uniform
 from npdraw.stem import Folded, Stem, Tokens, vectors
 
 
@@ -156,6 +156,7 @@ class Prior(nn.Module):
         super().__init__()
         self.bank, self.grid, self.mask, self.no_repeat, self.orders = bank, grid, mask, no_repeat, orders
         self.steps = self.places = grid.cells
+        self._watch: Callable[[Tensor], None] | None = None
         tokens = stem == "tokens"
         self.stem: Stem | Tokens
         self.stem = Tokens(grid, width) if tokens else Stem(bank, grid, width, stem_channels, cells=stem == "cells")
@@ -171,8 +172,14 @@ class Prior(nn.Module):
         head = partial(_mlp_head, width, choice_width)
         self.what, self.where, self.whether = head(len(bank)), head(self.places), head(1)
 
+    def watch(self, call: Callable[[Tensor], None]) -> None:
+        """Have `call(x)` run before each step is chosen, with what it is chosen from. It may wait, or raise to stop."""
+        self._watch = call
+
     def heads(self, x: Tensor) -> Choices:
         """(...,W) -> logits, in float32 also under autocast (posterior.py says why)"""
+        if self._watch is not None:
+            self._watch(x)
         with unrounded(x.device):
             x = self.norm(x.float())
             return Choices(self.what(x), self.where(x), self.whether(x)[..., 0])
@@ -322,10 +329,10 @@ class Prior(nn.Module):
             if prefix is not None and t < prefix.steps:
                 stepper.take(Drawing(*(v[:, t : t + 1] for v in prefix.tensors())))
             else:
-                stepper.take(self._pick(stepper.choices(), noise[:, t], temperature, top_k, top_p))
+                stepper.take(self.pick(stepper.choices(), noise[:, t], temperature, top_k, top_p))
         return stepper.drawing
 
-    def _pick(self, choices: Choices, u: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Drawing:
+    def pick(self, choices: Choices, u: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Drawing:
         """Choose one step from logits (B,M), (B,L), (B,) by uniforms (B,3): a drawing of one step."""
         whether = torch.stack([torch.zeros_like(choices.whether), choices.whether], dim=-1)  # (B,2)
         picked = [
@@ -402,7 +409,7 @@ def _mlp_head(width: int, hidden: int, outputs: int) -> nn.Sequential:
 
 def narrow(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
     """Probabilities (...,n), float64, after temperature (0: the best alone), the k best, the smallest set of mass p."""
-    x = wide(logits)
+    x = to_float64(logits)
     if temperature == 0:
         return F.one_hot(x.argmax(-1), x.shape[-1]).double()
     x = torch.where(x <= NEVER / 2, -math.inf, (x - x.amax(-1, keepdim=True)) / temperature)

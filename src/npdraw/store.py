@@ -19,7 +19,7 @@ from npdraw.errors import InputError
 from npdraw.files import VERSION, read_meta, read_tensors, read_text, write_tensors, write_text
 from npdraw.flow import Flow
 from npdraw.model import NPDraw
-from npdraw.words import meant
+from npdraw.words import did_you_mean
 
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
 FACTOR = ".factor"  # after the name of a weight in 8 bits
@@ -67,7 +67,7 @@ def save_model(model: NPDraw, folder: str | Path, small: bool = False) -> None:
     What made the weights goes with them, where it is known: of a model that was trained or loaded.
     """
     state = _shrunk(model) if small else model.state_dict()
-    write_tensors(Path(folder) / WEIGHTS, "model", state, vars(model).get("provenance"))
+    write_tensors(Path(folder) / WEIGHTS, "model", state, model.provenance)
     settings = {"format": "npdraw-model", "version": VERSION, "config": to_dict(model.config)}
     write_text(Path(folder) / SETTINGS, json.dumps(settings, indent=2) + "\n")
 
@@ -116,7 +116,7 @@ def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw
         if tensors[name].is_floating_point() != tensor.is_floating_point():
             raise InputError(f"{folder / WEIGHTS}: {name} holds {tensors[name].dtype}, not {tensor.dtype}")
     model.load_state_dict(tensors)
-    vars(model)["provenance"] = made
+    model.provenance = made
     return model.requires_grad_(False).eval().to(device)
 
 
@@ -157,7 +157,7 @@ def _model_folder(source: str | Path) -> Path:
         return hub.download(str(source))
     raise InputError(
         f"no model at {source}: give a run directory, a saved model's folder, a model by name ({', '.join(names)}) "
-        "or OWNER/NAME of the Hugging Face hub" + meant(str(source), names)
+        "or OWNER/NAME of the Hugging Face hub" + did_you_mean(str(source), names)
     )
 
 

@@ -5,12 +5,12 @@ import re
 from collections.abc import Iterable
 
 
-def many(count: int, noun: str) -> str:
+def plural(count: int, noun: str) -> str:
     """A count of things, in words."""
     return f"{count:,} {noun}" + ("" if count == 1 else "s")
 
 
-def meant(word: str, names: Iterable[str]) -> str:
+def did_you_mean(word: str, names: Iterable[str]) -> str:
     """The end of a sentence about a name that is not there: the one that it is likely a slip of, where there is one. A
     path or a file is no name."""
     close = [] if set(word) & set("/\\.") else difflib.get_close_matches(word.lower(), list(names), n=1)

@@ -121,10 +121,10 @@ def test_it_is_small() -> None:
 
 def test_a_seed_is_one_picture_in_any_company() -> None:
     model = untrained()
-    many = model.sample(100, 5)
-    assert torch.equal(many[70:71], model.sample(1, 75))
-    assert torch.equal(many[[3, 1]], model.sample(2, [8, 6]))
-    assert not torch.equal(many[0], many[1])
+    plural = model.sample(100, 5)
+    assert torch.equal(plural[70:71], model.sample(1, 75))
+    assert torch.equal(plural[[3, 1]], model.sample(2, [8, 6]))
+    assert not torch.equal(plural[0], plural[1])
     with pytest.raises(InputError, match="3 latents need as many seeds, not 2"):
         model.sample(3, [1, 2])
 

@@ -12,17 +12,16 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from evaluation.extractors import Projection
-from npdraw import editing as edits
-from npdraw import show, store
+from npdraw import editing, show, store
 from npdraw.canvas import to_bytes
 from npdraw.cli import inputs
 from npdraw.cli.main import main
 from npdraw.completing import complete
 from npdraw.config import Reading, Split
 from npdraw.data import ImageSet
-from npdraw.derive import adopt, derive
+from npdraw.derive import derive, finetune_config
 from npdraw.drawing import Drawing
-from npdraw.evaluation import diagnosis, editing
+from npdraw.evaluation import diagnosis, edits
 from npdraw.evaluation.frechet import Moments, frechet
 from npdraw.evaluation.protocol import PROTOCOLS, Sides, sides
 from npdraw.model import NPDraw
@@ -141,13 +140,13 @@ def test_edits_and_reconstructions_keep_to_the_drawing_and_completions_are_free(
 
 
 def test_a_seed_is_one_picture_in_any_batch_and_file(model: NPDraw, tmp_path: Path) -> None:
-    many = run("sample flow --seeds 0-5 --png --npz --json", tmp_path / "many")
+    plural = run("sample flow --seeds 0-5 --png --npz --json", tmp_path / "many")
     some = run("sample flow --seeds 4,2 --png --npz", tmp_path / "some")
     alone = run("sample flow --seeds 2 --png", tmp_path / "alone")
-    images = np.load(many / "samples.npz")["images"]
+    images = np.load(plural / "samples.npz")["images"]
     assert np.array_equal(images, shown(model.sample(6, seed=0).images))
     assert np.array_equal(np.load(some / "samples.npz")["images"], images[[4, 2]])
-    for folder in (many, some, alone):
+    for folder in (plural, some, alone):
         assert np.array_equal(pixels(folder / "images/seed-00002.png"), images[2])
     assert np.array_equal(pixels(alone / "grid.png"), np.asarray(show.grid(torch.tensor(images[2:3, None]) / 255)))
     sketches = model.prior.sample(6, seed=0)
@@ -155,9 +154,9 @@ def test_a_seed_is_one_picture_in_any_batch_and_file(model: NPDraw, tmp_path: Pa
     assert not np.array_equal(shown(model.decode(sketches[2], 3))[0], images[2]), (
         "the noise counts, not the sketch alone"
     )
-    drawing = store.load_drawing(many / "drawings.json")
+    drawing = store.load_drawing(plural / "drawings.json")
     assert drawing == model.parse(torch.from_numpy(images)[:, None]) and drawing != sketches
-    said = json.loads((many / "drawings.json").read_text())
+    said = json.loads((plural / "drawings.json").read_text())
     assert Drawing.from_json(json.dumps(said | {"drawings": said["sketches"]})) == sketches
     for i, folder in ((2, alone), (4, some)):
         found = show.inscription((folder / f"images/seed-0000{i}.png").read_bytes())
@@ -217,9 +216,9 @@ def test_an_animated_sample_ends_in_the_sample(model: NPDraw, tmp_path: Path, mo
 
 def edited(model: NPDraw, picture: Path, other: Drawing, drawing: Drawing, seed: int = 0, **settings: Any) -> Any:
     """The upper row of `other` in the drawing of a picture: the composed drawing, and what redraw makes: (H,W)"""
-    composed = edits.compose(drawing, other, edits.region(model.grid, (0, 0, 12, 4), model.decoder.size))
+    composed = editing.compose(drawing, other, editing.region(model.grid, (0, 0, 12, 4), model.decoder.size))
     before = torch.from_numpy(pixels(picture).copy())[None, None]
-    made = model.redraw(before, composed, edits.differ(drawing, composed), seed, **settings)
+    made = model.redraw(before, composed, editing.differ(drawing, composed), seed, **settings)
     return composed, shown(made)[0]
 
 
@@ -244,7 +243,7 @@ def test_drawn_parts_are_found_again_and_this_is_told(
     model: NPDraw, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     run("edit flow a.png b.png --region 0,0,12,12", tmp_path)
-    drawing = edits.differ(parsed(model, "a"), parsed(model, "b")) & parsed(model, "b").whether
+    drawing = editing.differ(parsed(model, "a"), parsed(model, "b")) & parsed(model, "b").whether
     count = int(drawing.sum())
     assert f"{count} of {count} drawn parts of the edited cells are found again in the picture\n" in (
         capsys.readouterr().out
@@ -330,8 +329,8 @@ def completed(model: NPDraw, picture: torch.Tensor, kept: Drawing, seed: int, **
     sketches = complete(model.prior, kept, fixed, 3, 5).drawings
     pictures = picture.expand(3, -1, -1, -1)
     images = model.redraw(pictures, sketches, ~fixed, [seed] * 3, **settings, keep=False)
-    drawings = edits.compose(kept, model.parse(to_bytes(images)), range(5, model.grid.cells))
-    assert drawings != edits.tidy(sketches, model.bank.parts, model.grid), "a flow improves on what the prior drew"
+    drawings = editing.compose(kept, model.parse(to_bytes(images)), range(5, model.grid.cells))
+    assert drawings != editing.tidy(sketches, model.bank.parts, model.grid), "a flow improves on what the prior drew"
     return drawings, shown(images)
 
 
@@ -550,7 +549,9 @@ WRONG = {
 
 def test_what_starts_from_a_flow_learns_as_it_did(home: Path) -> None:
     model = store.model_config(home / "flow").model_stage
-    found = adopt(derive(ImageSet("few", tiny.strokes(40)), Reading(), Split()), str(home / "flow")).model_stage
+    found = finetune_config(
+        derive(ImageSet("few", tiny.strokes(40)), Reading(), Split()), str(home / "flow")
+    ).model_stage
     assert (found.optimizer, found.noise) == (model.optimizer, model.noise) == ("muon", 0.5)
     assert found.always_parsed
 
@@ -604,7 +605,7 @@ def test_all_that_applies_is_scored(tmp_path: Path) -> None:
     found = evaluate(["flow", "--seed", "30"], tmp_path / "all")
     wanted = {"fid", "kid", "precision", "nearest_median", "rfid_parse", "rfid_posterior", "psnr_posterior"}
     wanted |= {"perplexity", "kept_parses_fid", "kept_sketches_fid", "kept_sketches_found", "diversity"}
-    wanted |= {f"edit_{kind}_{row}" for kind in editing.KINDS for row in ("beyond", "found", "near", "fid_3")}
+    wanted |= {f"edit_{kind}_{row}" for kind in edits.KINDS for row in ("beyond", "found", "near", "fid_3")}
     assert wanted | {"edit_none_fid_3", "found_drawing", "found_sketch"} <= found["scores"].keys()
     assert not any(key.startswith(("nll", "locality")) for key in found["scores"])
     assert (
@@ -633,13 +634,13 @@ def test_edits_are_those_of_the_verbs(model: NPDraw, tmp_path: Path) -> None:
     sample, n = free.sample(6, seed=3), 6
     pictures = to_bytes(sample.images)
     held_out = strokes_apart().reference.pixels[torch.arange(6) * 2]
-    ceiling = editing.found(free, to_bytes(free.decode(free.parse(held_out), freedom=0.0)), free.parse(held_out))
+    ceiling = edits.found(free, to_bytes(free.decode(free.parse(held_out), freedom=0.0)), free.parse(held_out))
     assert scores["found_drawing"]["value"] == 1
-    assert scores["found_sketch"]["value"] == editing.found(free, pictures, sample.sketch).share < 1
-    for kind in editing.KINDS:
-        changed, cells = editing.edit(sample.drawing, free.bank.parts, free.grid, kind, 3)
+    assert scores["found_sketch"]["value"] == edits.found(free, pictures, sample.sketch).share < 1
+    for kind in edits.KINDS:
+        changed, cells = edits.edit(sample.drawing, free.bank.parts, free.grid, kind, 3)
         kept = [free.redraw(pictures[i : i + 1], changed[i : i + 1], cells[i : i + 1], 3 + i)[0] for i in range(n)]
-        new = editing.found(free, to_bytes(torch.stack(kept)), changed, cells)
+        new = edits.found(free, to_bytes(torch.stack(kept)), changed, cells)
         row = scores[f"edit_{kind}_found"]
         assert row["value"] == new.share and scores[f"edit_{kind}_beyond"]["value"] == 0
         assert (row["real"], scores[f"edit_{kind}_near"]["real"]) == ceiling[:2]
@@ -659,20 +660,20 @@ def test_kept_by_hand(model: NPDraw, tmp_path: Path) -> None:
         pictures = to_bytes(model.decode(drawing, seed, freedom=0.0, kept=everywhere))
         want = frechet(Moments.of(Projection()(pictures.float() / 255)["8"]), reference)
         assert found[f"kept_{way}_fid"]["value"] == pytest.approx(want, rel=1e-4)
-        share = editing.found(model, pictures, drawing).share
-        assert found[f"kept_{way}_found"]["value"] == share > editing.found(model, pictures.roll(1, 0), drawing).share
+        share = edits.found(model, pictures, drawing).share
+        assert found[f"kept_{way}_found"]["value"] == share > edits.found(model, pictures.roll(1, 0), drawing).share
 
 
 def test_diversity_by_hand(model: NPDraw) -> None:
     images = tiny.strokes(5, seed=4)
-    found = editing.diversity(model, model.parse(images))
+    found = edits.diversity(model, model.parse(images))
     made = [[model.decode(model.parse(images[i : i + 1]), s + i)[0].double() for i in range(5)] for s in (0, 5)]
     one = [float((made[0][i] - made[1][i]).abs().mean()) for i in range(5)]
     two = [float((made[0][i] - made[1][i - 1]).abs().mean()) for i in range(5)]
     assert found.one == pytest.approx(np.mean(one)) and found.two == pytest.approx(np.mean(two))
     assert found.error == pytest.approx(np.std(one, ddof=1) / np.sqrt(5))
     first = model.parse(images[:1])
-    alone = editing.diversity(model, first)
+    alone = edits.diversity(model, first)
     assert alone.one == pytest.approx(float((model.decode(first, 0) - model.decode(first, 1)).abs().mean()))
     assert alone.two is None and np.isnan(alone.error)
 
@@ -680,9 +681,9 @@ def test_diversity_by_hand(model: NPDraw) -> None:
 def test_diversity_is_a_score_of_flows_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found: list[editing.Diversity] = []
-    diversity = editing.diversity
-    monkeypatch.setattr(editing, "diversity", lambda *given: found.append(diversity(*given)) or found[-1])
+    found: list[edits.Diversity] = []
+    diversity = edits.diversity
+    monkeypatch.setattr(edits, "diversity", lambda *given: found.append(diversity(*given)) or found[-1])
     row = evaluate(["flow", "--metrics", "editing"], tmp_path / "flow")["scores"]["diversity"]
     assert (row["value"], row["error"], row["real"]) == found[0] and found[0].one > 0
     assert "diversity of one canvas" in capsys.readouterr().out

@@ -18,13 +18,13 @@ from npdraw import store
 from npdraw.cli.main import main
 from npdraw.data import ImageSet, Subset, choose, load
 from npdraw.evaluation import classifier
+from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.protocol import PROTOCOLS, sides
 from npdraw.evaluation.request import Request
 from npdraw.evaluation.score import Score
-from npdraw.evaluation.scores import Evaluation
 from npdraw.progress import Progress
 from npdraw.training import trainer
-from npdraw.training.scoring import SampleScore
+from npdraw.training.validation import SampleScore
 from training import tiny
 
 pytestmark = pytest.mark.usefixtures("small_network")

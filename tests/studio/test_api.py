@@ -51,7 +51,7 @@ def test_decode_is_the_models_picture_up_to_rounding(c: int, inverted: bool) -> 
     model = small(c=c, inverted=inverted)
     response = ask(studio(model), "POST", "/api/decode", json={"cells": CELLS})
     assert response.headers["content-type"] == "image/png"
-    want = levels(model.as_given(model.decode(drawing_of(CELLS)))[0])
+    want = levels(model.to_display(model.decode(drawing_of(CELLS)))[0])
     found = pixels_of(response.content)
     assert found.shape == want.shape and np.abs(found.astype(int) - want).max() <= 1
 
@@ -125,7 +125,7 @@ def test_draw_parses_what_the_person_sees(c: int, inverted: bool) -> None:
     model = small(c=c, inverted=inverted)
     canvas = model.render(drawing_of(CELLS))
     noisy = (canvas + 0.05 * torch.rand(canvas.shape)).clamp(0, 1)
-    seen = levels(model.as_given(noisy)[0])
+    seen = levels(model.to_display(noisy)[0])
     found = good(ask(studio(model), "POST", "/api/draw", content=seen.tobytes()))
     levels_model = 255 - seen.astype(int) if inverted else seen.astype(int)
     image = torch.from_numpy(levels_model.reshape(9, 12, c)).permute(2, 0, 1).float() / 255
@@ -151,7 +151,7 @@ def test_pictures_of_all_kinds_are_read(kind: str, mode: str) -> None:
 def test_a_picture_of_the_right_size_is_read_as_the_library_reads_it(inverted: bool) -> None:
     model = small(inverted=inverted)
     canvas = model.render(drawing_of(CELLS))
-    seen = levels(model.as_given(canvas)[0])
+    seen = levels(model.to_display(canvas)[0])
     buffer = io.BytesIO()
     Image.fromarray(seen).save(buffer, "PNG")
     found = good(ask(studio(model), "POST", "/api/read", content=buffer.getvalue()))

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 from PIL import Image, PngImagePlugin
 
-from npdraw.studio import bodies, guard
+from npdraw.studio import schemas, security
 from npdraw.studio.app import JSON_BYTES
 from studio_client import HOST, ask, small, studio, visit
 
@@ -31,7 +31,7 @@ def refused(response: httpx.Response, status: int, *words: str) -> None:
     assert response.status_code == status, response.text
     assert set(response.json()) == {"error"}
     sentence = response.json()["error"]
-    assert sentence and len(sentence) <= guard.LONGEST and "\n" not in sentence and "Traceback" not in sentence
+    assert sentence and len(sentence) <= security.LONGEST and "\n" not in sentence and "Traceback" not in sentence
     for word in words:
         assert word in sentence, sentence
     well_headed(response)
@@ -146,7 +146,7 @@ def test_raw_pixels_must_be_a_picture_of_the_models(model: Any, size: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("path", "limit"), [("/api/decode", JSON_BYTES), ("/api/read", bodies.UPLOAD_BYTES), ("/api/nothing", JSON_BYTES)]
+    ("path", "limit"), [("/api/decode", JSON_BYTES), ("/api/read", schemas.UPLOAD_BYTES), ("/api/nothing", JSON_BYTES)]
 )
 def test_too_large_a_body_is_refused_by_its_stated_length_and_while_it_comes(model: Any, path: str, limit: int) -> None:
     taken = 0
@@ -170,7 +170,7 @@ def test_too_large_a_body_is_refused_by_its_stated_length_and_while_it_comes(mod
 
 
 def test_a_body_that_never_ends_is_given_up(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(guard, "BODY_SECONDS", 0.2)
+    monkeypatch.setattr(security, "BODY_SECONDS", 0.2)
 
     async def slow() -> Any:
         yield b"{"
@@ -392,12 +392,12 @@ def test_off_loopback_the_api_needs_the_token_and_the_page_does_not(model: Any) 
 
 @pytest.mark.parametrize("host", ["localhost", "127.0.0.1", "127.8.9.1", "::1"])
 def test_loopback_is_known(host: str) -> None:
-    assert guard.is_loopback(host)
+    assert security.is_loopback(host)
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.168.0.1", "example.org", "", "localhost.example.org"])
 def test_other_addresses_are_no_loopback(host: str) -> None:
-    assert not guard.is_loopback(host)
+    assert not security.is_loopback(host)
 
 
 def test_methods_that_are_not_taken_are_refused(model: Any) -> None:

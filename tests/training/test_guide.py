@@ -11,7 +11,7 @@ from torch import Tensor
 
 from npdraw import store
 from npdraw.cli.main import main
-from npdraw.derive import adopt
+from npdraw.derive import finetune_config
 from npdraw.errors import InputError, TrainingError
 from npdraw.flow import Flow
 from npdraw.training import loop, stages, trainer
@@ -136,7 +136,7 @@ def test_a_loss_that_is_not_finite_names_the_setting(tmp_path: Path) -> None:
 
 def test_on_other_images_the_guide_learns_too(home: Path) -> None:
     for name, epochs in (("guided", 1), ("plain", 0)):
-        config = adopt(tiny.config({"model_stage": {"epochs": 3}}), str(home / name))
+        config = finetune_config(tiny.config({"model_stage": {"epochs": 3}}), str(home / name))
         assert config.model_stage.guide_epochs == epochs
 
 

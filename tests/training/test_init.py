@@ -14,7 +14,7 @@ from npdraw.canvas import Grid
 from npdraw.cli.main import main
 from npdraw.config import Config, fixed
 from npdraw.data import ImageSet, choose, load
-from npdraw.derive import adopt, derive
+from npdraw.derive import derive, finetune_config
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
 from npdraw.parsing import parse
@@ -34,7 +34,7 @@ def start(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def config(start: Path) -> Config:
     """A few epochs of three steps from that model on."""
-    found = adopt(tiny.config({"prior_stage": {"epochs": 3}, "model_stage": {"epochs": 2}}), str(start))
+    found = finetune_config(tiny.config({"prior_stage": {"epochs": 3}, "model_stage": {"epochs": 2}}), str(start))
     return replace(found, data=replace(found.data, validation=3), checkpoint_steps=2)
 
 
@@ -64,13 +64,13 @@ def pictures(folder: Path, *shape: int) -> Path:
 def test_sizes_are_the_models_and_the_rest_is_derived(start: Path) -> None:
     model = store.model_config(start)
     derived = derive(FEW, model.reading, model.split)
-    found = adopt(derived, str(start))
+    found = finetune_config(derived, str(start))
     assert fixed(found) == fixed(model) != fixed(derived)
     assert (found.temperature, found.data.binarise) == (model.temperature, model.data.binarise)
     assert found.prior_stage.epochs == derived.prior_stage.epochs and found.model_stage.batch == 32
     assert derived.model_stage.epochs > found.model_stage.epochs == 20 and found.picture_epochs == 4
     scored = replace(derived, model_stage=replace(derived.model_stage, score_every=5))
-    assert adopt(scored, str(start)).model_stage.epochs == derived.model_stage.epochs
+    assert finetune_config(scored, str(start)).model_stage.epochs == derived.model_stage.epochs
     assert found.prior_stage.rate == model.prior_stage.rate / 5
     assert found.model_stage.rate == model.model_stage.rate / 5
     assert found.model_stage.regulariser == model.model_stage.regulariser != derived.model_stage.regulariser
@@ -81,7 +81,9 @@ def test_mirror_images_are_the_models_unless_told_otherwise(tmp_path: Path, caps
     for folder in (mirrored, plain):
         store.save_model(tiny.untrained({"data": {"mirrored": folder is mirrored}}), folder)
     own = tiny.config({"data": {"mirrored": True}})
-    assert adopt(own, str(plain)).data.mirrored and not adopt(tiny.config(), str(plain)).data.mirrored
+    assert (
+        finetune_config(own, str(plain)).data.mirrored and not finetune_config(tiny.config(), str(plain)).data.mirrored
+    )
     command = ["train", str(pictures(tmp_path / "mine", 12, 12)), "--out", str(tmp_path / "run"), "--dry-run"]
     for start, more, found in (
         (mirrored, [], "true"),

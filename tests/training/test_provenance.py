@@ -14,7 +14,7 @@ from npdraw import store
 from npdraw.cli.main import main
 from npdraw.training import provenance, trainer
 from training import tiny
-from training.test_scoring import DATA, SampleScore, scored
+from training.test_validation import DATA, SampleScore, scored
 
 
 def asked(monkeypatch: pytest.MonkeyPatch, *words: str) -> None:

@@ -18,9 +18,9 @@ from npdraw.cli.plan import plan
 from npdraw.config import Config, Reading, Split, from_dict
 from npdraw.data import ImageSet, Subset, binarise, choose, load
 from npdraw.derive import derive
+from npdraw.distributions import Likelihood
 from npdraw.drawing import Drawing, agreement
 from npdraw.errors import TrainingError
-from npdraw.likelihoods import Likelihood
 from npdraw.model import Loss, NPDraw
 from npdraw.prior import Prior
 from npdraw.training import augment, calibration, loop, stages, trainer

@@ -18,15 +18,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor, nn
 
-from npdraw import likelihoods, noise
+from npdraw import distributions, noise
 from npdraw.canvas import to_unit
 from npdraw.config import Config
 from npdraw.data.images import Subset
 from npdraw.data.prepared import digest
 from npdraw.data.splits import shuffled
 from npdraw.errors import InputError, TrainingError
+from npdraw.evaluation.cache import keep, weights_digest
 from npdraw.evaluation.features import Pictures
-from npdraw.evaluation.keeping import keep, weights_digest
 from npdraw.noise import seed_list
 from npdraw.prior import fixed_batch
 from npdraw.progress import Progress
@@ -59,7 +59,7 @@ class Elbo(NamedTuple):
 class VAE(nn.Module):
     """Images (B,C,H,W) of one shape, a latent (B,LATENT), and back."""
 
-    def __init__(self, shape: torch.Size, likelihood: likelihoods.Name, mixtures: int = 10):
+    def __init__(self, shape: torch.Size, likelihood: distributions.Name, mixtures: int = 10):
         super().__init__()
         self.shape, self.name, self.mixtures = shape, likelihood, mixtures  # shape (C,H,W)
         channels, *size = shape
@@ -70,7 +70,7 @@ class VAE(nn.Module):
         self.encoder = nn.Sequential(
             *(layer for conv in down for layer in (conv, nn.ReLU())), nn.Flatten(), nn.Linear(inner.numel(), 2 * LATENT)
         )
-        outputs = [*widths[-2::-1], likelihoods.outputs(likelihood, channels, mixtures)]
+        outputs = [*widths[-2::-1], distributions.outputs(likelihood, channels, mixtures)]
         up = (nn.ConvTranspose2d(a, b, 4, 2, 1) for a, b in zip(widths[::-1], outputs))
         self.decoder = nn.Sequential(
             *(nn.Linear(LATENT, inner.numel()), nn.Unflatten(1, inner)),
@@ -95,10 +95,10 @@ class VAE(nn.Module):
         mean, log_variance = self.encoder(images).chunk(2, dim=1)
         return mean, log_variance
 
-    def _likelihood(self, latent: Tensor) -> likelihoods.Likelihood:
+    def _likelihood(self, latent: Tensor) -> distributions.Likelihood:
         _, height, width = self.shape
         params = self.decoder(latent)[..., :height, :width]
-        return likelihoods.make(self.name, params, self.shape[0], self.mixtures)
+        return distributions.make(self.name, params, self.shape[0], self.mixtures)
 
     def _bound(self, images: Tensor, noise: Tensor) -> Elbo:
         """The bound by one draw of the latent, from noise (B,LATENT). The KL of two Gaussians is exact."""
@@ -159,7 +159,7 @@ def normal(seed: int | Sequence[int], n: int, stream: int, device: torch.device)
 
 
 def train_vae(
-    images: Subset, likelihood: likelihoods.Name, mixtures: int, ink: bool, device: str | torch.device,
+    images: Subset, likelihood: distributions.Name, mixtures: int, ink: bool, device: str | torch.device,
     progress: Progress, seed: int = 0,
 ) -> VAE:  # fmt: skip
     """A VAE trained on images; with `ink`, every pixel is drawn as 0 or 1."""
@@ -197,7 +197,7 @@ def train_vae(
 
 
 def load_vae(
-    images: Subset, likelihood: likelihoods.Name, mixtures: int, ink: bool, folder: Path, device: str | torch.device,
+    images: Subset, likelihood: distributions.Name, mixtures: int, ink: bool, folder: Path, device: str | torch.device,
     progress: Progress,
 ) -> VAE:  # fmt: skip
     """The VAE of these images. It is trained once, stored in `folder` and found by a hash of its training data."""

@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 from npdraw.cli.options import Decoding, Device, Flag, HowDecoded, Maybe, Model
 from npdraw.errors import InputError
 from npdraw.progress import say, say_written
-from npdraw.words import many
+from npdraw.words import plural
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -108,20 +108,20 @@ class Complete:
         settings, n = self.decoding.shown(model), len(found.drawings)
         begun, seeds, pngs = image.expand(n, -1, -1, -1), [noise] * n, pngs[:n]
         made, drawings = model.redraw(begun, found.drawings, ~fixed, seeds, **settings, keep=False), found.drawings
-        if not model.likely:
+        if not model.has_likelihood:
             free = [place for place in range(grid.cells) if not fixed[place]]
             drawings = editing.compose(kept, model.parse(to_bytes(made)), free)
-        beside = {} if model.likely else {"seeds": seeds, **settings}
+        beside = {} if model.has_likelihood else {"seeds": seeds, **settings}
         with replacing_all([*files, *pngs]) as (sheet, written, *single):
             images = torch.cat([image, made])
             show.save_picture(_picture(model, kept, fixed, images, drawings, found.log_prob), sheet)
             store.save_drawing(drawings, written, model.bank, **beside)
             if pngs:
-                sign, pixels = inputs.signed(self.model), show.to_uint8(model.as_given(made))
+                sign, pixels = inputs.signed(self.model), show.to_uint8(model.to_display(made))
                 for i, picture in enumerate(single):
-                    said = sign(drawings[i], seed=None if model.likely else noise, **settings)
+                    said = sign(drawings[i], seed=None if model.has_likelihood else noise, **settings)
                     show.save_picture(Image.fromarray(pixels[i]), picture, said)
-        how = f"{many(len(places), 'place')} of {grid.cells} kept, log p(kept) "
+        how = f"{plural(len(places), 'place')} of {grid.cells} kept, log p(kept) "
         if model.prior.orders or comes_first(fixed):
             say(f"{how}{found.log_fixed:.2f}")
         else:
@@ -191,7 +191,7 @@ def _picture(
     begun = Drawing(kept.what, kept.where, kept.whether & fixed.to(model.device))
     canvases = F.interpolate(model.render(Drawing.cat([begun, drawings])), model.decoder.size)
     scale = -(-WIDTH // images.shape[-1])
-    tiles = model.as_given(torch.stack([canvases, images], dim=1)).expand(-1, -1, 3, -1, -1)  # (1+n,2,3,H,W)
+    tiles = model.to_display(torch.stack([canvases, images], dim=1)).expand(-1, -1, 3, -1, -1)  # (1+n,2,3,H,W)
     tiles = tiles.repeat_interleave(scale, -2).repeat_interleave(scale, -1)
     height, width = tiles.shape[-2:]
     gap = torch.tensor(show.GAP, device=model.device)[:, None] / 255

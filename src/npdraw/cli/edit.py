@@ -75,12 +75,12 @@ class Edit:
         composed = editing.compose(drawing[0], drawing[1], places)
         edited = editing.differ(drawing[0], composed)  # (1,L)
         settings, noise = self.decoding.keeping(model), (both[0] and both[0].seed) or 0
-        beside = {} if model.likely else {"seeds": [noise], **settings}
+        beside = {} if model.has_likelihood else {"seeds": [noise], **settings}
         made = model.redraw(images[:1], composed, edited, noise, **settings)
         drawn = edited & composed.whether
         again = drawn & ~editing.differ(model.parse(to_bytes(made)), composed)
         canvases = model.render(Drawing.cat([drawing, composed]))
-        shown = model.as_given(torch.cat([images, F.interpolate(canvases, model.decoder.size), made]))
+        shown = model.to_display(torch.cat([images, F.interpolate(canvases, model.decoder.size), made]))
         scale = max(1, WIDTH // shown.shape[-1])
         tiles = F.interpolate(shown, scale_factor=scale).expand(-1, 3, -1, -1).clone()
         cells = torch.zeros(1, model.grid.cells, model.grid.part_size**2, device=device)
@@ -92,7 +92,7 @@ class Edit:
         with replacing_all(files) as (sheet, written, picture):
             show.save_picture(show.grid(tiles, len(labels), scale=1, gap=4, labels=labels), sheet)
             store.save_drawing(composed, written, model.bank, **beside)
-            said = inputs.signed(self.model)(composed, seed=None if model.likely else noise, **settings)
+            said = inputs.signed(self.model)(composed, seed=None if model.has_likelihood else noise, **settings)
             show.save_picture(Image.fromarray(show.to_uint8(shown[-1:])[0]), picture, said)
         for name, own in zip("AB", both):
             if own is not None:

@@ -10,7 +10,7 @@ from tyro.conf import Positional, arg
 from npdraw.cli.options import DataDir, Decoding, Device, HowDecoded, InceptionFile, Maybe
 from npdraw.errors import InputError
 from npdraw.progress import say, say_written
-from npdraw.words import many, meant
+from npdraw.words import did_you_mean, plural
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -67,9 +67,9 @@ class Evaluate:
         from npdraw.cli import inputs
         from npdraw.data import data_folder
         from npdraw.evaluation import report
+        from npdraw.evaluation.evaluation import Evaluation
         from npdraw.evaluation.inception import load_inception
         from npdraw.evaluation.request import NO_LIKELIHOOD, Request
-        from npdraw.evaluation.scores import Evaluation
         from npdraw.progress import Progress
 
         began = time.monotonic()
@@ -85,7 +85,7 @@ class Evaluate:
             metrics, self.protocol, self.count, self.seed, self.temperature, self._ink(model), self.importance,
             self.images,
         )  # fmt: skip
-        if model is not None and not model.likely and "nll" in metrics:  # before images are read, or downloaded
+        if model is not None and not model.has_likelihood and "nll" in metrics:  # before images are read, or downloaded
             raise InputError(f"--metrics nll {NO_LIKELIHOOD}")
         own = model is not None and self.against in (None, model.config.data.source)
         data = self._reference(model, own)
@@ -102,12 +102,12 @@ class Evaluate:
         if model is not None:
             about["weights"] = store.weights_hash(self.subject)
         about["seconds"] = round(time.monotonic() - began, 1)
-        against = f"{many(about['against']['count'], 'image')} ({about['against']['part']}) of {data.name}"
+        against = f"{plural(about['against']['count'], 'image')} ({about['against']['part']}) of {data.name}"
         count = about["samples"]["count"]
         told = [f"{name} {about[name]:g}" for name in ("temperature", "evaluations", "freedom") if name in about]
         told += [f"guidance {about['guidance']:g}"] if about.get("guidance") else []
         drawn = f" (seeds {self.seed}-{self.seed + count - 1}, {', '.join(told)})" if model else ""
-        title = f"{self.subject}: {many(count, 'sample')}{drawn} against {against}"
+        title = f"{self.subject}: {plural(count, 'sample')}{drawn} against {against}"
         if not about["whole_protocol"]:
             notes.append(
                 f"This is not the whole of the protocol `{self.protocol}`: there are fewer samples, or images were cut."
@@ -129,7 +129,7 @@ class Evaluate:
             if not is_images(self.subject) or not Path(self.subject).expanduser().exists():
                 raise InputError(
                     f"{self.subject} is no model and holds no samples; give a run, a saved model, a model by name, or "
-                    "a folder, .zip or .npz of samples" + meant(self.subject, pretrained.listed())
+                    "a folder, .zip or .npz of samples" + did_you_mean(self.subject, pretrained.listed())
                 )
             if self.against is None:
                 raise InputError(f"{self.subject} holds samples; say with --against which images to score them against")
@@ -162,7 +162,10 @@ class Evaluate:
             found = load(self.subject, Reading(invert="yes" if data.inverted else "no"), self.data_dir, progress)
         say(
             "\n".join(
-                [f"{found.name}: {many(len(found.train), 'sample')}, {describe(*found.train.shape[1:])}", *found.notes]
+                [
+                    f"{found.name}: {plural(len(found.train), 'sample')}, {describe(*found.train.shape[1:])}",
+                    *found.notes,
+                ]
             )
         )
         return found.train

@@ -12,7 +12,7 @@ from npdraw.cli.options import CHUNK, IN_PAIRS, DataDir, Device, HowRead, Maybe,
 from npdraw.config import BankConfig, Reading
 from npdraw.errors import InputError
 from npdraw.progress import say, say_written
-from npdraw.words import many
+from npdraw.words import plural
 
 
 @dataclass
@@ -116,7 +116,7 @@ class Parse:
         rows = {name: 1 - x if inverted else x for name, x in rows.items()}  # as the pictures came
         picture = show.save_picture(show.pairs(rows), self.out / "parses.png")
         drawn = float(drawing.whether.sum(1).float().mean())
-        say(f"{many(len(images), 'image')} parsed: {drawn:.1f} of {grid.cells} steps drawn on average")
+        say(f"{plural(len(images), 'image')} parsed: {drawn:.1f} of {grid.cells} steps drawn on average")
         say(psnr_text(whole, ratios / len(images)))
         say_written(self.out / "drawings.json", picture)
 

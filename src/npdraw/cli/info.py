@@ -33,7 +33,7 @@ class Info:
             model = store.load_model(self.model)
             say(f"{self.model}: T = {model.grid.cells} steps, bank: {model.bank.extra_repr()}")
             say(parameters(model))
-            if not model.likely:
+            if not model.has_likelihood:
                 flow = model.config.decoder
                 guided = f", guidance {flow.guidance:g}" if flow.guidance else ""
                 drawn = f"{flow.evaluations} evaluations, freedom {flow.freedom:g}{guided}"

@@ -52,7 +52,7 @@ class Decoding:
     def of(self, model: "NPDraw") -> dict[str, Any]:
         """What was given, as `NPDraw.decode` takes it; refused where this model has no use for it."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
-        if given and model.likely:
+        if given and model.has_likelihood:
             raise InputError(f"--{next(iter(given))} is of models with a flow, and this one has none; leave it away")
         if "evaluations" in given and not 1 <= given["evaluations"] <= EVALUATIONS:
             raise InputError(f"--evaluations must be from 1 to {EVALUATIONS}, not {self.evaluations}")
@@ -69,7 +69,7 @@ class Decoding:
         """The same for a drawing that is there already: as its picture was `told` to be made, else with freedom 0,
         unless it is said otherwise."""
         given = self.of(model)
-        if model.likely:
+        if model.has_likelihood:
             return given
         found = {"freedom": 0.0} | (told or {})
         if not model.config.model_stage.noise:  # no picture by this flow has any freedom
@@ -79,7 +79,7 @@ class Decoding:
     def shown(self, model: "NPDraw") -> dict[str, Any]:
         """The same with the model's own settings where none are given: all that a flow's images depend on."""
         own, given = model.config.decoder, self.of(model)
-        return given if model.likely else {"evaluations": own.evaluations, "freedom": own.freedom} | given
+        return given if model.has_likelihood else {"evaluations": own.evaluations, "freedom": own.freedom} | given
 
 
 HowDecoded = Annotated[Decoding, arg(name="")]

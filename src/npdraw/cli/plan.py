@@ -17,7 +17,7 @@ from npdraw.errors import InputError
 from npdraw.flow import Flow
 from npdraw.model import NPDraw, flow_batch
 from npdraw.prior import fixed_batch
-from npdraw.words import many
+from npdraw.words import plural
 
 
 def plan(config: Config, data: ImageSet, device: str) -> list[str]:
@@ -62,11 +62,11 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
         )
     if epochs := config.model_stage.guide_epochs:
         n = epochs * (count // (batches[1] * world))
-        lines.insert(-1, f"stage guide: {n:,} steps ({many(epochs, 'epoch')}); less memory than stage model")
+        lines.insert(-1, f"stage guide: {n:,} steps ({plural(epochs, 'epoch')}); less memory than stage model")
     if every := config.model_stage.score_every:
         few = min(config.model_stage.score_images, validation)
         patience = config.model_stage.patience
-        ends = f", and {many(patience, 'score')} without a better one end the stage" if patience else ""
+        ends = f", and {plural(patience, 'score')} without a better one end the stage" if patience else ""
         how = f"{few:,} samples against validation images every {every:,} epochs"
         lines.append(f"scores: {how}; the best are kept{ends}")
     lines.append(f"device: {device}" + (f", {world} processes (memory is for each)" if world > 1 else ""))

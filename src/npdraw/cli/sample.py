@@ -23,7 +23,7 @@ from npdraw.cli.options import (
 )
 from npdraw.errors import InputError
 from npdraw.progress import say, say_written
-from npdraw.words import many
+from npdraw.words import plural
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -94,12 +94,12 @@ class Sample:
         if self.prefix is not None and self.json:
             inputs.check_spared([self.out / "drawings.json"], self.prefix)
         heat = model.config.temperature if self.temperature is None else self.temperature
-        title = f"{many(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
+        title = f"{plural(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
         settings, narrowed = self.decoding.shown(model), {"top-k": self.top_k, "top-p": self.top_p}
         guided = {"guidance": model.config.decoder.guidance or None}
         title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings, **guided}.items() if v is not None)
         if heat == 0 and len(seeds) > 1 and (prefix is None or len(prefix) == 1):
-            same, noise = ("drawing", "") if model.likely else ("sketch", ", in pictures of different noise")
+            same, noise = ("drawing", "") if model.has_likelihood else ("sketch", ", in pictures of different noise")
             title += f"\nat temperature 0 all seeds have the same {same}, of the likeliest choices{noise}"
         options: dict[str, Any] = {"temperature": heat, "top_k": self.top_k, "top_p": self.top_p}
         model.prior.sample(0, **options)  # wrong options are refused before anything is made
@@ -107,8 +107,8 @@ class Sample:
             say("\n".join([title, *sampling_plan(model, len(seeds), device)]))
             return
         images, drawings, sketches = [], [], []
-        piece = FEW if device == "cpu" and not model.likely else CHUNK
-        with Progress(quiet=model.likely) as progress:  # a flow takes its time
+        piece = FEW if device == "cpu" and not model.has_likelihood else CHUNK
+        with Progress(quiet=model.has_likelihood) as progress:  # a flow takes its time
             progress.start("drawing", len(seeds))
             for i in range(0, len(seeds), CHUNK):
                 begun = prefix if prefix is None or len(prefix) == 1 else prefix[i : i + CHUNK]
@@ -116,7 +116,7 @@ class Sample:
                 sketched, made = model.prior.sample(seed=own, prefix=begun, **options), []
                 for j in range(0, len(own), piece):
                     pictures, drawn = model.depict(sketched[j : j + piece], own[j : j + piece], **settings)
-                    made.append(model.as_given(pictures))
+                    made.append(model.to_display(pictures))
                     drawings.append(drawn.to("cpu"))
                     progress.step(count=len(pictures))
                 images += [show.to_uint8(x) for x in made]
@@ -135,7 +135,7 @@ class Sample:
                 np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
             written.append(self.out / "samples.npz")
         if self.json:
-            beside = {} if model.likely else {"sketches": Drawing.cat(sketches).rows()}
+            beside = {} if model.has_likelihood else {"sketches": Drawing.cat(sketches).rows()}
             told = {"seeds": seeds, **options, **settings, **beside}
             store.save_drawing(drawing, self.out / "drawings.json", model.bank, **told)
             written.append(self.out / "drawings.json")
@@ -189,11 +189,11 @@ class Reconstruct:
         drawing = model.encode(images)
         rebuilt = model.decode(drawing, chosen.tolist(), **settings)
         rows = {"image": images, "parse": model.render(model.parse(pixels)), "canvas": model.render(drawing)}
-        rows = {name: model.as_given(x) for name, x in {**rows, "reconstruction": rebuilt}.items()}
-        beside = {} if model.likely else {"seeds": chosen.tolist(), **settings}
+        rows = {name: model.to_display(x) for name, x in {**rows, "reconstruction": rebuilt}.items()}
+        beside = {} if model.has_likelihood else {"seeds": chosen.tolist(), **settings}
         store.save_drawing(drawing, self.out / "drawings.json", model.bank, **beside)
         picture = show.save_picture(show.pairs(rows), self.out / "reconstructions.png")
-        say(f"{many(len(images), 'image')} rebuilt through the posterior: {psnr_text(*psnr(images, rebuilt))}")
+        say(f"{plural(len(images), 'image')} rebuilt through the posterior: {psnr_text(*psnr(images, rebuilt))}")
         say_written(picture, self.out / "drawings.json")
 
 
@@ -263,7 +263,7 @@ class Animate:
             images = model.decode(drawing, **self.decoding.keeping(model))
         if found > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {found:,} drawings")
-        say_written(*_animation(model, drawing[:IN_ANIMATION], model.as_given(images), self.out))
+        say_written(*_animation(model, drawing[:IN_ANIMATION], model.to_display(images), self.out))
 
 
 def _animation(model: "NPDraw", drawing: "Drawing", images: "Tensor", stem: Path) -> list[Path]:
@@ -273,5 +273,5 @@ def _animation(model: "NPDraw", drawing: "Drawing", images: "Tensor", stem: Path
     drawing = drawing.to(model.device)
     canvases, masks = render_steps(drawing, model.bank.parts, model.grid)
     empty = float(model.config.data.inverted)
-    frames = show.animation_frames(model.as_given(canvases), masks, drawing.whether, images, empty=empty)
+    frames = show.animation_frames(model.to_display(canvases), masks, drawing.whether, images, empty=empty)
     return show.save_animation(frames, stem)

@@ -19,7 +19,7 @@ from urllib.error import HTTPError, URLError
 from urllib.parse import urlsplit
 
 from npdraw import __version__
-from npdraw.data.alone import alone
+from npdraw.data.locks import alone
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from npdraw.errors import InputError
-from npdraw.noise import uniform, wide
-from npdraw.words import many
+from npdraw.noise import to_float64, uniform
+from npdraw.words import plural
 
 MIN_SIDE = 4  # pixels: the smallest picture that still has parts
 MIN_IMAGES = 2  # one to train on and one to validate on
@@ -65,7 +65,9 @@ class ImageSet:
                 f"use images of at least {MIN_SIDE}x{MIN_SIDE}"
             )
         if len(self.train) < MIN_IMAGES:
-            raise InputError(f"{self.name}: {many(len(self.train), 'training image')} found; use at least {MIN_IMAGES}")
+            raise InputError(
+                f"{self.name}: {plural(len(self.train), 'training image')} found; use at least {MIN_IMAGES}"
+            )
         for part, x in images.items():
             if len(x) == 0:
                 raise InputError(f"{self.name}: the {part} part holds no images; add some or leave it out")
@@ -170,7 +172,7 @@ class Subset:
 def binarise(images: Tensor, seeds: Tensor) -> Tensor:
     """Images (N,C,H,W) in [0, 1] with every pixel drawn as 0 or 1, by seeds (N,): the same in any batch."""
     draws = uniform(seeds.to(images.device), images[0].numel(), stream=_INK_STREAM).reshape(images.shape)
-    return (draws < wide(images)).float().to(images.device)
+    return (draws < to_float64(images)).float().to(images.device)
 
 
 def describe(channels: int, height: int, width: int) -> str:

@@ -24,7 +24,7 @@ from npdraw.config import Reading
 from npdraw.data.prepared import BLOCK, Writer
 from npdraw.errors import InputError
 from npdraw.progress import Progress
-from npdraw.words import many
+from npdraw.words import plural
 
 LARGEST = 256  # pixels per side of images that need no `--size`
 MOST_BROKEN = 0.25  # the share of files that may be broken
@@ -94,15 +94,15 @@ def prepare(
     colour = writer.shapes["train"][1] == 3
     if broken:
         more = f" and {len(broken) - NAMED:,} more, which npdraw data info lists" if len(broken) > NAMED else ""
-        writer.notes.append(f"skipped {many(len(broken), 'broken file')}: {', '.join(broken[:NAMED])}{more}")
+        writer.notes.append(f"skipped {plural(len(broken), 'broken file')}: {', '.join(broken[:NAMED])}{more}")
         (writer.folder / BROKEN).write_text("\n".join(broken) + "\n", encoding="utf-8")
     if colour and reading.colour == "auto" and greys:
         writer.notes.append(
-            f"{many(greys, 'grey picture')} among {len(everything) - len(broken):,} read as colour "
+            f"{plural(greys, 'grey picture')} among {len(everything) - len(broken):,} read as colour "
             "(--colour grey makes all grey)"
         )
     if enlarged:
-        writer.notes.append(f"{many(enlarged, 'picture')} smaller than {reading.size} pixels enlarged")
+        writer.notes.append(f"{plural(enlarged, 'picture')} smaller than {reading.size} pixels enlarged")
     if paper:
         writer.notes.append("transparent pictures with dark content: placed on white")
     on_paper = reading.invert == "auto" and looks_like_paper(writer.some("train", LOOKED_AT))
@@ -175,10 +175,10 @@ def _upright(image: Image.Image) -> Image.Image:
 def _flatten(image: Image.Image, paper: int) -> Image.Image:
     """A picture as L or RGB, with transparent pixels placed on `paper` (0 or 255)."""
     if image.mode.startswith("I"):  # 16 bits: 65535 = 255 * 257
-        wide: NDArray[Any] = np.asarray(image).astype(np.int64)
-        grey = ((wide.clip(0, 65535) + 128) // 257).astype(np.uint8)
+        to_float64: NDArray[Any] = np.asarray(image).astype(np.int64)
+        grey = ((to_float64.clip(0, 65535) + 128) // 257).astype(np.uint8)
         if isinstance(hidden := image.info.get("transparency"), int):
-            grey[wide == hidden] = paper
+            grey[to_float64 == hidden] = paper
         return Image.fromarray(grey)
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA")).astype(np.uint16)  # (H, W, 4)

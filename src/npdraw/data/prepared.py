@@ -18,8 +18,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from npdraw.data.alone import alone
 from npdraw.data.images import ImageSet
+from npdraw.data.locks import alone
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
@@ -95,11 +95,11 @@ class Writer:
 
     def _widen(self, part: str, channels: int) -> None:
         """Repeat the one channel of a part."""
-        wide = self._file(part).with_suffix(".wide")
-        with open(wide, "wb") as file:
+        to_float64 = self._file(part).with_suffix(".wide")
+        with open(to_float64, "wb") as file:
             for block in self._blocks(part):
                 file.write(np.repeat(block, channels, axis=1).data)
-        os.replace(wide, self._file(part))
+        os.replace(to_float64, self._file(part))
         self.shapes[part][1] = channels
 
 

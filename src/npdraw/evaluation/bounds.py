@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from npdraw.model import NPDraw
-from npdraw.noise import wide
+from npdraw.noise import to_float64
 from npdraw.progress import Progress
 
 DRAWS = 5  # of the ELBO per image: enough to estimate its error
@@ -49,7 +49,7 @@ def bounds(model: NPDraw, images: Tensor, samples: int, seed: int, progress: Pro
     for i in range(0, count, AT_ONCE):
         x = images[i : i + AT_ONCE]
         draws = [torch.stack([*model.elbo(x, seed + i + r * count)]) for r in range(DRAWS)]
-        parts.append(wide(torch.stack(draws, dim=2)).cpu())
+        parts.append(to_float64(torch.stack(draws, dim=2)).cpu())
         weights.append(model.log_weights(x, samples, seed + i * samples).cpu())
         progress.step(count=len(x))
     signs = torch.tensor([-1, -1, 1, 1, 1])[:, None, None]  # all become costs in nats: less is better

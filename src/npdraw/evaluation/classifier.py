@@ -22,10 +22,10 @@ from npdraw.data.images import Subset, binarise
 from npdraw.data.prepared import digest
 from npdraw.data.splits import shuffled
 from npdraw.errors import InputError
+from npdraw.evaluation.cache import keep, weights_digest
 from npdraw.evaluation.features import Pictures
-from npdraw.evaluation.keeping import keep, weights_digest
 from npdraw.progress import Progress
-from npdraw.words import many
+from npdraw.words import plural
 
 VERSION = 1  # of network and training; classifiers of another version are trained again
 FEATURES = 64
@@ -148,7 +148,7 @@ def _check(images: Subset, labels: Tensor) -> int:
             f"got {str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}"
         )
     if len(images) < MIN_IMAGES:
-        raise InputError(f"{many(len(images), 'image')} are too few for a classifier; use at least {MIN_IMAGES}")
+        raise InputError(f"{plural(len(images), 'image')} are too few for a classifier; use at least {MIN_IMAGES}")
     classes = len(labels.unique())
     if classes < 2:
         raise InputError("a classifier needs images of at least 2 classes; all of these have one label")

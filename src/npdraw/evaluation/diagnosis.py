@@ -11,7 +11,7 @@ from npdraw import show
 from npdraw.drawing import Drawing
 from npdraw.evaluation.features import Pictures
 from npdraw.model import NPDraw
-from npdraw.noise import wide
+from npdraw.noise import to_float64
 
 SHOWN = 10  # images and samples in the picture
 
@@ -37,9 +37,9 @@ class Use(NamedTuple):
 def use(drawing: Drawing, parts: int) -> Use:
     """Use of a bank with this many parts, over all drawings."""
     counts = drawing.what[drawing.whether].bincount(minlength=parts)
-    shares = wide(counts) / counts.sum().clamp_min(1)
+    shares = to_float64(counts) / counts.sum().clamp_min(1)
     entropy = -float(torch.special.xlogy(shares, shares).sum())
-    drawn = float(wide(drawing.whether).sum(1).mean())
+    drawn = float(to_float64(drawing.whether).sum(1).mean())
     return Use(math.exp(entropy), int((counts == 0).sum()), drawn, 1 - drawn / drawing.steps)
 
 
@@ -62,4 +62,4 @@ def picture(
         "sample": samples,
     }
     count = min(map(len, rows.values()))
-    return show.pairs({name: model.as_given(x[:count]) for name, x in rows.items()})
+    return show.pairs({name: model.to_display(x[:count]) for name, x in rows.items()})

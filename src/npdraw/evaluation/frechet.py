@@ -22,7 +22,7 @@ import torch
 from torch import Tensor
 
 from npdraw.errors import InputError
-from npdraw.noise import wide
+from npdraw.noise import to_float64
 
 CHUNK = 4096  # features at a time: limits the memory for float64
 
@@ -32,8 +32,8 @@ class Moments:
 
     def __init__(self, dims: int, device: torch.device | str = "cpu"):
         self.count = 0
-        self.mean = wide(torch.zeros(dims, device=device))
-        self.scatter = wide(torch.zeros(dims, dims, device=device))
+        self.mean = to_float64(torch.zeros(dims, device=device))
+        self.scatter = to_float64(torch.zeros(dims, dims, device=device))
         self._root: Tensor | None = None
 
     @classmethod
@@ -61,7 +61,7 @@ class Moments:
         """Add a batch (B,D)."""
         if not len(features):
             return
-        x = wide(features).to(self.mean.device)
+        x = to_float64(features).to(self.mean.device)
         mean, total = x.mean(0), self.count + len(x)
         if not math.isfinite(float(mean @ mean)):  # finite float32 numbers cannot make it infinite
             raise InputError("some features are not finite numbers; look for NaN or infinity in the images")
@@ -109,7 +109,7 @@ def frechet_with_spread(samples: Moments, reference: Moments, features: Tensor) 
     gap = samples.mean - reference.mean
     added = []
     for some in features.split(CHUNK):
-        c = wide(some).to(gap.device) - samples.mean
+        c = to_float64(some).to(gap.device) - samples.mean
         moved = c @ half.T
         added.append((2 * c @ gap + (c * c).sum(1) - (moved * moved).sum(1)).cpu())
     return Distance(_distance(samples, reference, values), float(torch.cat(added).std() / samples.count**0.5))

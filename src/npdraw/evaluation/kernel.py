@@ -18,7 +18,7 @@ import torch
 from torch import Tensor
 
 from npdraw.errors import InputError
-from npdraw.noise import seed_list, uniform, wide
+from npdraw.noise import seed_list, to_float64, uniform
 
 FEWEST = 4  # images on each side: two subsets of two
 _STREAM = 1001  # first noise stream for the choice of subsets, two per subset
@@ -44,7 +44,7 @@ def kernel_distance(a: Tensor, b: Tensor, subsets: int = 100, size: int = 1000, 
     def subset(features: Tensor, stream: int) -> Tensor:
         """(size,D), without replacement."""
         picked = uniform(root, len(features), stream)[0].argsort(stable=True)[:size]
-        return wide(features[picked.to(features.device)])
+        return to_float64(features[picked.to(features.device)])
 
     values = []
     for stream in range(_STREAM, _STREAM + 2 * subsets, 2):

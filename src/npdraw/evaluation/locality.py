@@ -15,13 +15,13 @@ from npdraw.baselines.vae import LATENT, PRIOR_STREAM, VAE, normal
 from npdraw.canvas import Grid, to_bytes
 from npdraw.drawing import Drawing
 from npdraw.evaluation.diagnosis import Seen
-from npdraw.evaluation.editing import Share, around, changes, edit, spread
+from npdraw.evaluation.edits import Share, around, changes, edit, spread
 from npdraw.evaluation.score import Score, known
 from npdraw.model import NPDraw
 from npdraw.noise import seed_list, uniform
-from npdraw.words import many
+from npdraw.words import plural
 
-_STREAM = 23  # of the draws of numbers
+_STREAM = 24  # of the draws of numbers
 
 
 def edit_latent(latent: Tensor, seed: int) -> Tensor:
@@ -58,5 +58,5 @@ def rows(model: NPDraw, vae: VAE, seen: Seen, seed: int) -> Iterator[Score]:
         ("locality_vae_whole", "  of a VAE, all numbers, best", best_spread(before, whole, model.grid)),
     ):
         if x.edits:  # of few images: a share of nothing is no figure
-            note = f"share of the change, within {x.area:.0%} of the area; {many(x.edits, 'edit')}, ± of their mean"
+            note = f"share of the change, within {x.area:.0%} of the area; {plural(x.edits, 'edit')}, ± of their mean"
             yield Score(key, label, x.mean, known(x.error), None, note)

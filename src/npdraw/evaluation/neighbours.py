@@ -19,7 +19,7 @@ from torch import Tensor
 
 from npdraw.canvas import Stack, to_unit
 from npdraw.errors import InputError
-from npdraw.noise import wide
+from npdraw.noise import to_float64
 
 CHUNK, NUMBERS = 2048, 2**22  # points at a time, and numbers in them: limits the memory
 NEIGHBOURS = 5  # k, as in Naeem et al.
@@ -47,7 +47,7 @@ def prdc(real: Tensor, fake: Tensor, k: int = NEIGHBOURS) -> Prdc:
     fake = fake.to(real.device)
     # Every point is its own nearest point, at distance 0, so the k-th neighbour has index k.
     r, s = (nearest(x, x, k + 1)[0][:, k].square() for x in (real, fake))  # (N,), (M,)
-    centre = wide(real.mean(0))  # products of points far from 0 would lose digits
+    centre = to_float64(real.mean(0))  # products of points far from 0 would lose digits
     balls = r.new_zeros(len(fake))
     recalled, covered = r.new_zeros(2, len(real), dtype=torch.bool)
     for i in _blocks(real):
@@ -70,7 +70,7 @@ def nearest(points: Tensor, others: Stack, k: int) -> tuple[Tensor, Tensor]:
     """
     if not 1 <= k <= len(others):
         raise InputError(f"cannot find the nearest {k} among {len(others)}; ask for 1 to {len(others)}")
-    device = wide(points[:0]).device
+    device = to_float64(points[:0]).device
     best = torch.full((len(points), k), torch.inf, dtype=torch.float64, device=device)
     index = torch.zeros(len(points), k, dtype=torch.int64, device=device)
     for j in _blocks(others):
@@ -94,7 +94,7 @@ def _blocks(x: Stack) -> Iterator[slice]:
 
 def _rows(x: Stack, which: slice | Tensor, device: torch.device) -> Tensor:
     """Some of x as points, (n,D) float64."""
-    return wide(to_unit(x[which].to(device))).flatten(1)
+    return to_float64(to_unit(x[which].to(device))).flatten(1)
 
 
 def _squared(x: Tensor, y: Tensor, share: float = 1.0) -> Tensor:

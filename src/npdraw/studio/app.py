@@ -12,10 +12,10 @@ from starlette.exceptions import HTTPException
 
 from npdraw import __version__
 from npdraw.errors import InputError
-from npdraw.studio import bodies
-from npdraw.studio.guard import Guard, error
-from npdraw.studio.lanes import Busy, Gone, Lane
+from npdraw.studio import schemas
+from npdraw.studio.security import Guard, error
 from npdraw.studio.service import Service
+from npdraw.studio.workers import Busy, Gone, Lane
 
 QUICK, SLOW = 32, 8  # requests that may wait in a lane
 JSON_BYTES = 2**18
@@ -32,8 +32,8 @@ EXPORTS = {"png": "image/png", "gif": "image/gif", "mp4": "video/mp4", "json": "
 
 def guarded(service: Service, hosts: frozenset[str], token: str | None) -> Guard:
     """The whole studio as an ASGI app; `hosts` are the Host headers it answers to where there is no token."""
-    limits = {"/api/read": bodies.UPLOAD_BYTES, "/api/draw": service.image_bytes}
-    if not service.model.likely:  # these carry a picture
+    limits = {"/api/read": schemas.UPLOAD_BYTES, "/api/draw": service.image_bytes}
+    if not service.model.has_likelihood:  # these carry a picture
         limits |= {f"/api/{verb}": JSON_BYTES + 2 * service.image_bytes for verb in ("decode", "complete", "export")}
     return Guard(make_app(service), hosts, token, limits, JSON_BYTES)
 
@@ -50,7 +50,7 @@ def make_app(service: Service) -> FastAPI:
             lane.close()
 
     refusals: dict[int | str, dict[str, Any]] = {
-        status: {"model": bodies.Error} for status in (400, 401, 403, 408, 413, 503)
+        status: {"model": schemas.Error} for status in (400, 401, 403, 408, 413, 503)
     }
     app = FastAPI(
         title="npdraw studio",
@@ -66,47 +66,47 @@ def make_app(service: Service) -> FastAPI:
     _serve_page(app)
 
     @app.get("/api/model")
-    async def model() -> bodies.About:
+    async def model() -> schemas.About:
         return service.about()
 
     @app.get("/api/parts")
-    async def parts() -> bodies.Parts:
+    async def parts() -> schemas.Parts:
         return service.parts
 
     @app.post("/api/decode", response_class=Response, responses=_file("image/png", "application/octet-stream"))
-    async def decode(body: bodies.Drawn, request: Request) -> Response:
+    async def decode(body: schemas.Drawn, request: Request) -> Response:
         lane = behind if body.patient else pictures if service.is_quick(body.evaluations) else full
         image = await lane.do(request, partial(service.decode, body))
         return Response(image, media_type="application/octet-stream" if body.raw else "image/png")
 
     @app.post("/api/next")
-    async def next_(body: bodies.Next, request: Request) -> bodies.Odds:
+    async def next_(body: schemas.Next, request: Request) -> schemas.Odds:
         return await quick.do(request, lambda: service.next(body.cells, body.cell))
 
     @app.post("/api/compose")
-    async def compose(body: bodies.Composing, request: Request) -> bodies.Cut:
+    async def compose(body: schemas.Composing, request: Request) -> schemas.Cut:
         return await quick.do(request, lambda: service.compose(body.a, body.b, body.places))
 
     @app.post("/api/draw", openapi_extra=_raw("application/octet-stream"))
-    async def draw(request: Request) -> bodies.Cut:
+    async def draw(request: Request) -> schemas.Cut:
         data = await request.body()
         return await quick.do(request, lambda: service.draw(data))
 
     @app.post("/api/sample")
-    async def sample(body: bodies.Sampling, request: Request) -> bodies.Samples:
+    async def sample(body: schemas.Sampling, request: Request) -> schemas.Samples:
         return await slow.do(request, partial(service.sample, body))
 
     @app.post("/api/complete")
-    async def complete(body: bodies.Completing, request: Request) -> bodies.Endings:
+    async def complete(body: schemas.Completing, request: Request) -> schemas.Endings:
         return await slow.do(request, partial(service.complete, body))
 
     @app.post("/api/read", openapi_extra=_raw("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp"))
-    async def read(request: Request) -> bodies.ReadImage:
+    async def read(request: Request) -> schemas.ReadImage:
         data = await request.body()
         return await slow.do(request, partial(service.read, data))
 
     @app.post("/api/export", response_class=Response, responses=_file(*EXPORTS.values()))
-    async def export(body: bodies.Exporting, request: Request) -> Response:
+    async def export(body: schemas.Exporting, request: Request) -> Response:
         made = await slow.do(request, partial(service.export, body))
         name = {"Content-Disposition": f'attachment; filename="drawing.{body.format}"'}
         return Response(made, media_type=EXPORTS[body.format], headers=name)

@@ -15,7 +15,7 @@ from npdraw import store
 from npdraw.errors import InputError
 from npdraw.progress import say
 from npdraw.studio.app import guarded
-from npdraw.studio.guard import is_loopback
+from npdraw.studio.security import is_loopback
 from npdraw.studio.service import Service
 
 

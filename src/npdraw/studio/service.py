@@ -22,7 +22,7 @@ from typing import NamedTuple
 import numpy as np
 import torch
 from PIL import Image
-from torch import Tensor, nn
+from torch import Tensor
 
 from npdraw import __version__, editing, show
 from npdraw.canvas import render_steps, to_bytes, to_unit
@@ -32,8 +32,8 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
 from npdraw.reading import as_seen, light_on_dark, own_pixels, reading_for
-from npdraw.studio import bodies
-from npdraw.studio.lanes import others_first, still_wanted
+from npdraw.studio import schemas
+from npdraw.studio.workers import others_first, still_wanted
 
 LONGEST_SIDE = 1024  # pixels of a film: its frames are in memory together
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
@@ -52,12 +52,10 @@ class Service:
 
     def __init__(self, model: NPDraw, name: str, weights: str):
         self.model, self.name, self.weights = model, name, weights
-        model.prior.norm.register_forward_pre_hook(_step)
-        if not model.likely:
-            model.decoder.register_forward_pre_hook(_step)
-        shown = model.as_given(model.bank.parts).cpu()
+        model.watch(_step)
+        shown = model.to_display(model.bank.parts).cpu()
         pixels = _base64(to_bytes(shown).numpy().tobytes())
-        self.parts = bodies.Parts(pixels=pixels, order=_walk(shown.flatten(1)))
+        self.parts = schemas.Parts(pixels=pixels, order=_walk(shown.flatten(1)))
 
     @property
     def image_bytes(self) -> int:
@@ -65,34 +63,34 @@ class Service:
         data = self.model.config.data
         return data.height * data.width * data.channels
 
-    def about(self) -> bodies.About:
+    def about(self) -> schemas.About:
         c, grid = self.model.config, self.model.grid
         top, left = grid.corner
-        return bodies.About(
+        return schemas.About(
             name=self.name,
             weights=self.weights,
             height=c.data.height,
             width=c.data.width,
             channels=c.data.channels,
-            canvas=bodies.Size(height=grid.height, width=grid.width),
-            grid=bodies.GridShape(rows=grid.rows, columns=grid.columns, part=grid.part_size, top=top, left=left),
+            canvas=schemas.Size(height=grid.height, width=grid.width),
+            grid=schemas.GridShape(rows=grid.rows, columns=grid.columns, part=grid.part_size, top=top, left=left),
             parts=len(self.model.bank),
             temperature=c.temperature,
             inverted=c.data.inverted,
             ink=c.decoder.likelihood == "bernoulli",
-            flow=None if self.model.likely else self._flow(),
-            limits=bodies.Limits(),
+            flow=None if self.model.has_likelihood else self._flow(),
+            limits=schemas.Limits(),
             version=__version__,
         )
 
-    def _flow(self) -> bodies.FlowSettings:
+    def _flow(self) -> schemas.FlowSettings:
         c, free = self.model.config.decoder, self.model.config.model_stage.noise > 0
-        preview = min(c.evaluations, bodies.PREVIEW)
-        return bodies.FlowSettings(evaluations=c.evaluations, preview=preview, own=c.freedom, free=free)
+        preview = min(c.evaluations, schemas.PREVIEW)
+        return schemas.FlowSettings(evaluations=c.evaluations, preview=preview, own=c.freedom, free=free)
 
     def is_quick(self, evaluations: int | None) -> bool:
         """Whether a picture by so many evaluations (None: the model's own) is made while a person waits."""
-        return self.model.likely or (evaluations or self.model.config.decoder.evaluations) <= bodies.PREVIEW
+        return self.model.has_likelihood or (evaluations or self.model.config.decoder.evaluations) <= schemas.PREVIEW
 
     # --- cells and drawings ---
 
@@ -115,7 +113,7 @@ class Service:
 
     # --- quick ---
 
-    def decode(self, asked: bodies.Drawn) -> bytes:
+    def decode(self, asked: schemas.Drawn) -> bytes:
         """The picture of a drawing, as a PNG or as raw pixels."""
         before = self._before(asked)
         if before and asked.sketch:
@@ -124,7 +122,7 @@ class Service:
         return self._raw(made) if asked.raw else png(self._picture(made))
 
     @torch.no_grad()
-    def next(self, cells: Sequence[int], cell: int) -> bodies.Odds:
+    def next(self, cells: Sequence[int], cell: int) -> schemas.Odds:
         """What the prior itself would draw in a cell, given the cells before it."""
         drawing = self.drawing(cells)
         if cell >= drawing.steps:
@@ -133,21 +131,21 @@ class Service:
             logits[0, -1] for logits in self.model.prior.choices(drawing.first(cell + 1).to(self.model.device))
         )
         here = whether.sigmoid() * where.softmax(0)[cell]
-        return bodies.Odds(what=what.softmax(0).tolist(), whether=float(here))
+        return schemas.Odds(what=what.softmax(0).tolist(), whether=float(here))
 
-    def draw(self, data: bytes) -> bodies.Cut:
+    def draw(self, data: bytes) -> schemas.Cut:
         """The parse of raw pixels (H*W*C bytes, as the person sees them)."""
-        return bodies.Cut(cells=self._parsed(self._given(data)))
+        return schemas.Cut(cells=self._parsed(self._given(data)))
 
-    def compose(self, a: Sequence[int], b: Sequence[int], places: Sequence[int]) -> bodies.Cut:
-        return bodies.Cut(cells=self.cells(editing.compose(self.drawing(a), self.drawing(b), places))[0])
+    def compose(self, a: Sequence[int], b: Sequence[int], places: Sequence[int]) -> schemas.Cut:
+        return schemas.Cut(cells=self.cells(editing.compose(self.drawing(a), self.drawing(b), places))[0])
 
     # --- slow ---
 
-    def sample(self, asked: bodies.Sampling) -> bodies.Samples:
+    def sample(self, asked: schemas.Sampling) -> schemas.Samples:
         """New drawings, each the one of its seed."""
-        if asked.seed + asked.count - 1 > bodies.LAST_SEED:
-            raise InputError(f"the last seed must be at most {bodies.LAST_SEED}")
+        if asked.seed + asked.count - 1 > schemas.LAST_SEED:
+            raise InputError(f"the last seed must be at most {schemas.LAST_SEED}")
         c = self.model.config
         heat = c.temperature if asked.temperature is None else asked.temperature
         drawing = self.model.prior.sample(asked.count, asked.seed, heat, top_p=asked.top_p)
@@ -155,12 +153,12 @@ class Service:
         for i, sketch in enumerate(self.cells(drawing)):
             still_wanted()
             made = self._made(sketch, asked, asked.seed + i, None, True) if asked.images else None
-            cells = sketch if self.model.likely else None if made is None else self._parsed(to_bytes(made))
+            cells = sketch if self.model.has_likelihood else None if made is None else self._parsed(to_bytes(made))
             image = None if made is None else _base64(png(self._picture(made)))
-            found.append(bodies.One(seed=asked.seed + i, sketch=sketch, cells=cells, image=image))
-        return bodies.Samples(samples=found)
+            found.append(schemas.One(seed=asked.seed + i, sketch=sketch, cells=cells, image=image))
+        return schemas.Samples(samples=found)
 
-    def complete(self, asked: bodies.Completing) -> bodies.Endings:
+    def complete(self, asked: schemas.Completing) -> schemas.Endings:
         """Endings of a drawing that keep its fixed cells, and by a flow what the picture shows there."""
         if len(asked.fixed) != self.model.grid.cells:
             raise InputError(f"fixed needs {self.model.grid.cells} booleans, one a cell, not {len(asked.fixed)}")
@@ -174,27 +172,29 @@ class Service:
             asked.temperature,
         )
         beginning = self._beginning(asked)
-        endings: dict[tuple[int, ...], bodies.Ending] = {}
+        endings: dict[tuple[int, ...], schemas.Ending] = {}
         for drawn in self.cells(found.drawings):
             still_wanted()
             # the prior may leave raster order and draw in a fixed cell too, which stays as it is; two may be equal then
             sketch = _stay(asked.fixed, asked.cells, drawn)
             log_prob = float(self.model.prior.log_prob(self.drawing(sketch).to(self.model.device)))
             made = self._made(sketch, asked, asked.noise, beginning, True)
-            cells = sketch if self.model.likely else _stay(asked.fixed, asked.cells, self._parsed(to_bytes(made)))
+            cells = (
+                sketch if self.model.has_likelihood else _stay(asked.fixed, asked.cells, self._parsed(to_bytes(made)))
+            )
             image = _base64(png(self._picture(made)))
-            endings[tuple(sketch)] = bodies.Ending(sketch=sketch, cells=cells, image=image, log_prob=log_prob)
-        return bodies.Endings(endings=list(endings.values()), effective=found.effective)
+            endings[tuple(sketch)] = schemas.Ending(sketch=sketch, cells=cells, image=image, log_prob=log_prob)
+        return schemas.Endings(endings=list(endings.values()), effective=found.effective)
 
-    def _beginning(self, asked: bodies.Completing) -> Before | None:
+    def _beginning(self, asked: schemas.Completing) -> Before | None:
         """What a flow's endings are edits of: the picture of the drawing, whose free cells are made anew. None where no
         cell is fixed, since nothing of it would stay."""
-        if self.model.likely or not any(asked.fixed):
+        if self.model.has_likelihood or not any(asked.fixed):
             return None
         picture = self._made(asked.cells, asked, asked.noise, self._before(asked))
         return Before(to_bytes(picture), [part if stays else None for part, stays in zip(asked.cells, asked.fixed)])
 
-    def read(self, data: bytes) -> bodies.ReadImage:
+    def read(self, data: bytes) -> schemas.ReadImage:
         """A picture file as the model sees it, its parse and the posterior's drawing, and what npdraw wrote into it."""
         _check_picture(data)
         said = show.inscription(data)
@@ -205,7 +205,7 @@ class Service:
             if light_on_dark(self.model, images, said):
                 images = 255 - images
         still_wanted()
-        return bodies.ReadImage(
+        return schemas.ReadImage(
             image=_base64(png(self._picture(to_unit(images)))),
             pixels=_base64(self._raw(to_unit(images))),
             parse=self._parsed(images),
@@ -213,16 +213,21 @@ class Service:
             drawing=self._origin(data),
         )
 
-    def export(self, asked: bodies.Exporting) -> bytes:
+    def export(self, asked: schemas.Exporting) -> bytes:
         """A drawing as a file."""
         drawing, noise, before = self.drawing(asked.cells), asked.seed or 0, self._before(asked)
-        freedom = None if self.model.likely else asked.freedom or 0.0
+        freedom = None if self.model.has_likelihood else asked.freedom or 0.0
         if asked.format == "json":
             origin = {"model": self.name, "weights": self.weights, "bank": self.model.bank.digest}
             return (drawing.to_json(**origin, seed=asked.seed, freedom=freedom) + "\n").encode()
         if asked.format == "png":
             inscribed = show.inscribed(
-                drawing, self.name, self.weights, asked.seed, freedom, None if self.model.likely else asked.evaluations
+                drawing,
+                self.name,
+                self.weights,
+                asked.seed,
+                freedom,
+                None if self.model.has_likelihood else asked.evaluations,
             )
             buffer = io.BytesIO()
             image = self._picture(self._made(asked.cells, asked, noise, before), asked.scale or 1)
@@ -233,10 +238,10 @@ class Service:
             raise InputError(f"a film may be {LONGEST_SIDE} pixels a side; scale may be {LONGEST_SIDE // side} at most")
         on_device = drawing.to(self.model.device)
         canvases, masks = render_steps(on_device, self.model.bank.parts, self.model.grid)
-        shown = self.model.as_given(self._made(asked.cells, asked, noise, before))
+        shown = self.model.to_display(self._made(asked.cells, asked, noise, before))
         empty = float(self.model.config.data.inverted)
         frames = show.animation_frames(
-            self.model.as_given(canvases), masks, on_device.whether, shown, scale=asked.scale, empty=empty
+            self.model.to_display(canvases), masks, on_device.whether, shown, scale=asked.scale, empty=empty
         )
         still_wanted()
         with tempfile.TemporaryDirectory(prefix="npdraw-") as folder:
@@ -247,12 +252,12 @@ class Service:
 
     @torch.no_grad()
     def _made(
-        self, cells: Sequence[int], how: bodies.Decoding, noise: int, before: Before | None, sketch: bool = False
+        self, cells: Sequence[int], how: schemas.Decoding, noise: int, before: Before | None, sketch: bool = False
     ) -> Tensor:
         """The picture of a drawing, (1,C,H,W). A flow keeps its parts, unless it is a sketch by the prior; and all of
         the picture before where the cells are the same."""
         drawing = self.drawing(cells)
-        if self.model.likely:
+        if self.model.has_likelihood:
             return self.model.likelihood(self.model.render(drawing)).picture()
         freedom = 0.0 if how.freedom is None and not sketch else how.freedom
         if before is None:
@@ -263,9 +268,9 @@ class Service:
             return to_unit(before.picture)
         return self.model.redraw(before.picture, drawing, edited, noise, how.evaluations, freedom, keep=not sketch)
 
-    def _before(self, asked: bodies.Picturing) -> Before | None:
+    def _before(self, asked: schemas.Picturing) -> Before | None:
         """The picture that a request brings along; only a flow edits one."""
-        if asked.base is None or self.model.likely:
+        if asked.base is None or self.model.has_likelihood:
             return None
         self.drawing(asked.base.cells)
         try:
@@ -289,13 +294,13 @@ class Service:
 
     def _picture(self, image: Tensor, scale: int = 1) -> Image.Image:
         """An image (1,C,H,W) as the person sees it."""
-        return Image.fromarray(_enlarged(show.to_uint8(self.model.as_given(image))[0], scale))
+        return Image.fromarray(_enlarged(show.to_uint8(self.model.to_display(image))[0], scale))
 
     def _raw(self, image: Tensor) -> bytes:
         """The same, as raw pixels."""
-        return show.to_uint8(self.model.as_given(image)).tobytes()
+        return show.to_uint8(self.model.to_display(image)).tobytes()
 
-    def _origin(self, data: bytes) -> bodies.Origin | None:
+    def _origin(self, data: bytes) -> schemas.Origin | None:
         found = show.inscription(data)
         if found is None or found.weights != self.weights:
             return None
@@ -303,14 +308,14 @@ class Service:
             cells = self.cells(found.drawing)[0]
         except InputError:  # written by hand: not a drawing of this model after all
             return None
-        seed = found.seed if found.seed is None or found.seed <= bodies.LAST_SEED else None
-        return bodies.Origin(cells=cells, seed=seed, freedom=found.freedom, model=self.name, weights=found.weights)
+        seed = found.seed if found.seed is None or found.seed <= schemas.LAST_SEED else None
+        return schemas.Origin(cells=cells, seed=seed, freedom=found.freedom, model=self.name, weights=found.weights)
 
 
-def _step(_: nn.Module, given: tuple[Tensor]) -> None:
-    """Before a step of the prior or a flow. On a GPU nobody waits here: `graphs.replay` lets one thread in at a time,
-    and those that go first may need it. A CUDA graph must not be left half recorded; recording takes a moment."""
-    if not given[0].is_cuda:
+def _step(x: Tensor) -> None:
+    """Before a step of the prior or a flow. On a GPU nobody waits here: `cuda_graphs.replay` lets one thread in at a
+    time, and those that go first may need it. A CUDA graph must not be left half recorded; recording takes a moment."""
+    if not x.is_cuda:
         others_first()
     elif not torch.cuda.is_current_stream_capturing():
         still_wanted()
@@ -349,8 +354,8 @@ def _check_picture(data: bytes) -> None:
         moves = False
     except Exception:  # decoders raise much on broken files
         raise InputError("this is no image that can be read: open a PNG, JPEG, WebP, GIF or BMP") from None
-    if width * height > bodies.PIXELS:
-        raise InputError(f"this image has too many pixels; at most {bodies.PIXELS:,} are taken")
+    if width * height > schemas.PIXELS:
+        raise InputError(f"this image has too many pixels; at most {schemas.PIXELS:,} are taken")
     if moves:
         raise InputError("this is an animation, not one picture: open a PNG of it, or the drawing's own PNG or JSON")
 

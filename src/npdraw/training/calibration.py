@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from npdraw.model import CHUNK, NPDraw
-from npdraw.noise import wide
+from npdraw.noise import to_float64
 from npdraw.training.augment import Images
 from npdraw.training.loop import order
 
@@ -57,7 +57,7 @@ def _sums(net: nn.Module, layer: nn.Module, inputs: Sequence[Tensor]) -> Tensor:
     sums: list[Tensor] = []
 
     def see(_: nn.Module, args: tuple[Tensor]) -> None:
-        x = wide(args[0])  # (B,width,H,W)
+        x = to_float64(args[0])  # (B,width,H,W)
         total = x.sum((0, 2, 3))
         sums.append(torch.stack([torch.full_like(total, x[:, 0].numel()), total, (x**2).sum((0, 2, 3))]))
         raise _Enough

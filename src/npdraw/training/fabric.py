@@ -12,7 +12,7 @@ from lightning.fabric.strategies.ddp import DDPStrategy
 from npdraw.config import Config
 from npdraw.distributed import this_process
 from npdraw.errors import InputError
-from npdraw.words import many
+from npdraw.words import plural
 
 
 def make_fabric(config: Config, device: str) -> Fabric:
@@ -21,7 +21,7 @@ def make_fabric(config: Config, device: str) -> Fabric:
     nodes = int(os.environ["SLURM_NNODES"]) if here.slurm else here.world // here.local_world
     if nodes * here.local_world != here.world:
         raise InputError(
-            f"srun starts {here.world} processes on {many(nodes, 'node')}; give --ntasks-per-node, the number on each"
+            f"srun starts {here.world} processes on {plural(nodes, 'node')}; give --ntasks-per-node, the number on each"
         )
     if device == "cuda" and torch.cuda.device_count() < here.local_world:
         raise InputError(

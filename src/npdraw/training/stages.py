@@ -24,7 +24,7 @@ from npdraw.training.augment import Images, moves_of, parses_of, some_moves, som
 from npdraw.training.calibration import calibrate
 from npdraw.training.loop import Stage, best_weights, enough_memory, fit, keep_best
 from npdraw.training.run import Run
-from npdraw.training.scoring import SampleScore
+from npdraw.training.validation import SampleScore
 
 SHOWN = 64  # samples in the picture
 SCORED = 1_000  # validation images that stage two is scored on while it trains
@@ -233,16 +233,16 @@ def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) 
     count = min(SCORED, len(validation.pixels))  # evenly spaced: images may be sorted by class
     index = torch.arange(count) * len(validation.pixels) // count
     images, parses = validation.take_ink(index, model.device, run.config.data.binarise)
-    bound = model.elbo(images)._asdict() if model.likely else {}
+    bound = model.elbo(images)._asdict() if model.has_likelihood else {}
     scores = {f"validation_{k}": float(v.cpu().double().mean()) for k, v in bound.items()}
     scores["validation_agreement"] = agreement(model.encode(images), parses)
     if run.writes:
-        vars(model)["provenance"] = {**run.provenance, "trained": {"prior": run.best_prior(), "model": kept}}
+        model.provenance = {**run.provenance, "trained": {"prior": run.best_prior(), "model": kept}}
         model.save_pretrained(run.folder / "model")
         pictures, few, drawn = run.folder / "pictures", images[:16], model.encode(images[:16])
-        show.save_picture(show.grid(model.as_given(model.sample(SHOWN).images)), pictures / "samples.png")
+        show.save_picture(show.grid(model.to_display(model.sample(SHOWN).images)), pictures / "samples.png")
         rows = {"image": few, "parse": model.render(parses[:16]), "canvas": model.render(drawn)}
-        rows = {name: model.as_given(x) for name, x in {**rows, "reconstruction": model.decode(drawn)}.items()}
+        rows = {name: model.to_display(x) for name, x in {**rows, "reconstruction": model.decode(drawn)}.items()}
         show.save_picture(show.pairs(rows), pictures / "reconstructions.png")
     return scores
 

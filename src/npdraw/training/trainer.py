@@ -28,7 +28,7 @@ from npdraw.training.loop import enough_memory
 from npdraw.training.provenance import made_by
 from npdraw.training.run import Run
 from npdraw.training.stages import SHOWN, finish, fit_guide, fit_model, fit_prior
-from npdraw.words import many
+from npdraw.words import plural
 
 SCORES = ("validation_fid", "validation_fid_768", "validation_kid")  # the number of images decides which
 
@@ -76,7 +76,7 @@ def train(
         training = resident(parts.train, model, config.seed, config.data.mirrored)
         validation = resident(parts.validation, model, 0)
         if run.writes:
-            show.save_picture(show.bank_picture(model.as_given(bank.parts)), run.folder / "pictures" / "bank.png")
+            show.save_picture(show.bank_picture(model.to_display(bank.parts)), run.folder / "pictures" / "bank.png")
         stage, _, tensors = run.load()
         if stage == "prior":
             fit_prior(fabric, run, model, training, validation, progress)
@@ -87,11 +87,11 @@ def train(
             fit_guide(fabric, run, model, training, progress)
         kept = fit_model(fabric, run, model, training, validation, progress, scorer)
         with enough_memory(fabric.device, "the model's sizes"):
-            if not model.likely:
+            if not model.has_likelihood:
                 progress.say(f"model: drawing {SHOWN} samples and some reconstructions; with a flow this takes a while")
             scores = finish(run, model, validation, kept)
             run.log("done", 0, scores)
-            if model.likely:
+            if model.has_likelihood:
                 progress.say(f"model: validation ELBO {scores['validation_elbo']:.1f} nats per image")
         if run.writes:
             rows = run.metrics()
@@ -131,7 +131,7 @@ def settle(config: Config, data: ImageSet) -> Config:
     chosen = choose(data, config.split, config.data.validation)
     if config.model_stage.score_every and len(chosen.validation) < FEWEST:
         raise InputError(
-            f"{many(len(chosen.validation), 'validation image')} are too few to score samples against; use more "
+            f"{plural(len(chosen.validation), 'validation image')} are too few to score samples against; use more "
             f"images, at least {FEWEST} of them for validation, or --model-stage.score-every 0"
         )
     stage, guided = config.model_stage, bool(config.init) and store.model_config(config.init).decoder.guide > 0
@@ -143,7 +143,7 @@ def settle(config: Config, data: ImageSet) -> Config:
     later = config.init and not guided  # the guide is added to a flow that was trained before
     if stage.guide_epochs >= stage.epochs > 0 and not later:
         raise InputError(
-            f"a guide must learn for a shorter time than its flow, which has {many(stage.epochs, 'epoch')}; lower "
+            f"a guide must learn for a shorter time than its flow, which has {plural(stage.epochs, 'epoch')}; lower "
             "--model-stage.guide-epochs"
         )
     digest = chosen.train.digest()

@@ -17,11 +17,11 @@ from npdraw.canvas import Grid, parts_by_place, to_bytes
 from npdraw.cli.main import main
 from npdraw.data import ImageSet
 from npdraw.drawing import Drawing
-from npdraw.evaluation import editing
-from npdraw.evaluation.editing import KINDS, around, edit, edited, found, spread
+from npdraw.evaluation import edits
+from npdraw.evaluation.edits import KINDS, around, edit, edited, found, spread
+from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.locality import best_spread, edit_latent, locality
 from npdraw.evaluation.request import Request
-from npdraw.evaluation.scores import Evaluation
 from npdraw.model import NPDraw
 from npdraw.progress import Progress
 from training import tiny
@@ -295,7 +295,7 @@ def test_the_rows_are_what_they_say(tmp_path: Path) -> None:
         for i, name in enumerate(("found", "near")):
             row = scores[f"{begin}_{name}"]
             assert (row.value, row.real) == (x.found[i], ceiling[i])
-            assert f"share of {x.found.parts} parts" in row.note and editing.figure(control[i]) in row.note
+            assert f"share of {x.found.parts} parts" in row.note and edits.figure(control[i]) in row.note
         assert scores[f"{begin}_fid"].value == pytest.approx(e._distance(x.pictures, "8")[0])
     assert scores["edit_none_fid"].value == pytest.approx(e._distance(pictures, "8")[0]) != scores["fid"].value
     assert scores["found_drawing"].value == found(model, pictures, drawn.drawing).share
@@ -338,7 +338,9 @@ def test_one_sample_has_no_edit_and_no_control(tmp_path: Path) -> None:
 def test_a_vae_learns_from_what_the_model_learned_from(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Not from the images that the run held out, which edits are measured on where a set has no test images."""
     given = []
-    monkeypatch.setattr("npdraw.evaluation.scores.load_vae", lambda images, *rest: given.append((images.index, rest)))
+    monkeypatch.setattr(
+        "npdraw.evaluation.evaluation.load_vae", lambda images, *rest: given.append((images.index, rest))
+    )
     e = Evaluation(
         tiny.untrained({"decoder": {"likelihood": "mixture", "mixtures": 3}, "data": {"binarise": "dynamic"}}),
         tiny.data(), Request(("editing",)), Projection, tmp_path,

@@ -16,10 +16,10 @@ from npdraw.data import ImageSet, binarise
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.evaluation import diagnosis, report
+from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.frechet import Moments, frechet
 from npdraw.evaluation.request import METRICS, Request
 from npdraw.evaluation.score import Score, figure
-from npdraw.evaluation.scores import Evaluation
 from npdraw.model import NPDraw
 from npdraw.parsing import psnr
 from training import tiny

@@ -20,7 +20,7 @@ from npdraw.evaluation.protocol import sampled
 from npdraw.model import NPDraw
 from npdraw.progress import Progress
 from npdraw.training import trainer
-from npdraw.training.scoring import SampleScore
+from npdraw.training.validation import SampleScore
 from training import tiny
 
 QUIET = Progress(quiet=True)

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 
 from torch import nn
 
-from npdraw.data.alone import alone
+from npdraw.data.locks import alone
 from npdraw.errors import InputError
 from npdraw.files import read_tensors, write_tensors
 from npdraw.progress import Progress

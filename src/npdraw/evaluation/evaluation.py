@@ -23,7 +23,7 @@ from npdraw.data import images as at_rest
 from npdraw.data.splits import shuffled
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.evaluation import diagnosis, editing, locality, protocol
+from npdraw.evaluation import diagnosis, edits, locality, protocol
 from npdraw.evaluation.bounds import Mean, bounds
 from npdraw.evaluation.classifier import MIN_IMAGES, Classifier, load_classifier
 from npdraw.evaluation.features import Described, Extractor, Pictures, describe, described, filled
@@ -33,7 +33,7 @@ from npdraw.evaluation.neighbours import NEIGHBOURS, nearest, prdc
 from npdraw.evaluation.request import BY_NETWORK, BY_SAMPLES, NO_FLOW, NO_LIKELIHOOD, OF_MODELS, Request
 from npdraw.evaluation.score import Score, figure, known
 from npdraw.model import NPDraw
-from npdraw.noise import wide
+from npdraw.noise import to_float64
 from npdraw.parsing import parse, psnr
 from npdraw.progress import Progress
 
@@ -272,7 +272,7 @@ class Evaluation:
             (key, label), distance = self._name("FID", space), self._distance(pictures, space)
             note = f"{note}; freedom 0, every part kept"
             yield Score(f"kept_{way}_{key}", f"{label}, {way} kept", *distance, self._floors[space], note)
-            share = editing.found(self.model, pictures, drawing).share
+            share = edits.found(self.model, pictures, drawing).share
             yield Score(f"kept_{way}_found", "  parts found", share, note="share of drawn parts, by the parser")
 
     @cached_property
@@ -358,22 +358,22 @@ class Evaluation:
         pixels, drawing, sketch = self._drawn
         assert drawing is not None and sketch is not None
         drawn = protocol.Drawn(pixels[:n], drawing[:n], sketch[:n])
-        ceiling = editing.found(model, self._decoded(seen.parses, "parses, decoded", freedom=0.0), seen.parses)
+        ceiling = edits.found(model, self._decoded(seen.parses, "parses, decoded", freedom=0.0), seen.parses)
         space = self._edited_space
 
         def distance(key: str, label: str, pixels: Tensor, note: str) -> Score:
             name, said = self._name("FID", space)
             return Score(f"{key}_{name}", label + said, *self._distance(pixels, space), note=note)
 
-        yield from editing.rows(model, drawn, ceiling, r.seed, self.progress, distance if space else None)
-        if model.likely:
+        yield from edits.rows(model, drawn, ceiling, r.seed, self.progress, distance if space else None)
+        if model.has_likelihood:
             yield from locality.rows(model, self.vae, seen, r.seed)
             images, scale, unit = self._likely
-            bound = scale * float(wide(self.vae.elbo(images, r.seed).elbo).mean())
+            bound = scale * float(to_float64(self.vae.elbo(images, r.seed).elbo).mean())
             note = f"{unit}; {sum(p.numel() for p in self.vae.parameters()):,} weights"
             yield Score("nll_vae", "  NLL by ELBO of that VAE", -bound, note=note)
         else:
-            between = editing.diversity(model, seen.parses)
+            between = edits.diversity(model, seen.parses)
             note = "mean difference of pixels, two images of a parse, ± of the mean; real: images of two parses"
             yield Score("diversity", "diversity of one canvas", between.one, known(between.error), between.two, note)
 
@@ -401,9 +401,9 @@ class Evaluation:
         real, name = self.sides.real, self.data.name
         if metric in OF_MODELS and isinstance(self.subject, Tensor):
             return "needs a model, not samples alone"
-        if metric == "nll" and not self.model.likely:
+        if metric == "nll" and not self.model.has_likelihood:
             return NO_LIKELIHOOD
-        if metric == "kept" and self.model.likely:
+        if metric == "kept" and self.model.has_likelihood:
             return NO_FLOW
         if metric in ("rfid", "kept", "neighbours") and real is None:
             return f"needs held-out images, and {name} has none"
@@ -514,6 +514,6 @@ class Evaluation:
         if isinstance(self.subject, NPDraw):
             c = self.subject.config
             facts["temperature"] = c.temperature if r.temperature is None else r.temperature
-            if not self.subject.likely:
+            if not self.subject.has_likelihood:
                 facts |= {name: getattr(c.decoder, name) for name in ("evaluations", "freedom", "guidance")}
         return facts

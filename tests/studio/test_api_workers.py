@@ -15,7 +15,7 @@ import torch
 from npdraw.model import NPDraw
 from npdraw.studio import app as studio_app
 from npdraw.studio import service
-from npdraw.studio.guard import AT_ONCE, Guard
+from npdraw.studio.security import AT_ONCE, Guard
 from npdraw.studio.service import Service
 from studio_client import HOST, small, studio, visit
 
@@ -187,7 +187,7 @@ def test_on_a_gpu_a_thumbnail_under_way_never_waits(monkeypatch: pytest.MonkeyPa
         time.sleep(0.05)
 
     def step(module: Any, given: Any) -> None:
-        service._step(module, (SimpleNamespace(is_cuda=True),))
+        service._step(SimpleNamespace(is_cuda=True))
 
     monkeypatch.setattr(NPDraw, "_flow", flow)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)

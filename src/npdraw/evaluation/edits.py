@@ -22,9 +22,9 @@ from npdraw.editing import tidy
 from npdraw.evaluation.protocol import Drawn
 from npdraw.evaluation.score import Score, figure, known
 from npdraw.model import CHUNK, NPDraw, flow_batch
-from npdraw.noise import choose, seed_list, uniform, wide
+from npdraw.noise import choose, seed_list, to_float64, uniform
 from npdraw.progress import Progress
-from npdraw.words import many
+from npdraw.words import plural
 
 KINDS = {"part": "one part", "box": "3 x 3 cells", "region": "upper rows"}
 BOX, ROWS = 3, 3 / 8  # cells of a box's side; share of the rows in the region
@@ -142,7 +142,7 @@ def found(model: NPDraw, pictures: Tensor, drawing: Drawing, cells: Tensor | Non
 def edited(model: NPDraw, pictures: Tensor, drawings: Drawing, kind: str, seed: int, progress: Progress) -> Edited:
     """One edit of each of these pictures (B,C,H,W) uint8, made from the seeds from `seed` on."""
     changed, cells = edit(drawings, model.bank.parts, model.grid, kind, seed)
-    size = CHUNK if model.likely else max(16, flow_batch(model.device))
+    size = CHUNK if model.has_likelihood else max(16, flow_batch(model.device))
     made = [pictures[:0]]
     progress.start(f"edits of {KINDS[kind]}", len(pictures))
     for i in range(0, len(pictures), size):
@@ -157,7 +157,7 @@ def diversity(model: NPDraw, drawings: Drawing) -> Diversity:
     """Each drawing's image against another of it, and against one of the drawing before it."""
     n = len(drawings)
     first, second = model.decode(drawings), model.decode(drawings, n)
-    one, two = (wide(first - x).abs().mean((1, 2, 3)) for x in (second, second.roll(1, 0)))
+    one, two = (to_float64(first - x).abs().mean((1, 2, 3)) for x in (second, second.roll(1, 0)))
     error = float(one.std()) / math.sqrt(n) if n > 1 else math.nan
     return Diversity(float(one.mean()), error, float(two.mean()) if n > 1 else None)
 
@@ -182,24 +182,24 @@ def rows(
     assert drawing is not None and sketch is not None
     control = found(model, pixels.roll(1, 0), drawing) if n > 1 else None
     if distance:
-        yield distance("edit_none", "unedited samples, ", pixels, many(n, "picture"))
+        yield distance("edit_none", "unedited samples, ", pixels, plural(n, "picture"))
     for kind, words in KINDS.items():
         x = edited(model, pixels, drawing, kind, seed, progress)
         if not x.beyond.edits:  # of few samples: a share of nothing is no figure
             continue
-        note = f"share of it that lies beyond one cell around; {many(x.beyond.edits, 'edit')}, ± of their mean"
+        note = f"share of it that lies beyond one cell around; {plural(x.beyond.edits, 'edit')}, ± of their mean"
         yield Score(
             f"edit_{kind}_beyond", f"change beyond edits of {words}", x.beyond.mean, known(x.beyond.error), note=note
         )
         for i, name in enumerate(("new parts found", f"new parts among the {NEAREST} nearest")):
             if x.found.parts:  # all may be erased
-                note = f"share of {many(x.found.parts, 'part')}; real: of parses, nothing kept"
+                note = f"share of {plural(x.found.parts, 'part')}; real: of parses, nothing kept"
                 note += f"; in another sample's picture: {figure(control[i])}" if control else ""
                 yield Score(f"edit_{kind}_{('found', 'near')[i]}", f"  {name}", x.found[i], None, ceiling[i], note)
         if distance:
-            yield distance(f"edit_{kind}", "  ", x.pictures, many(n, "edited picture"))
+            yield distance(f"edit_{kind}", "  ", x.pictures, plural(n, "edited picture"))
     note = "share that the parser finds in the sample's picture"
     yield Score("found_drawing", "parts of samples' drawings", found(model, pixels, drawing).share, note=note)
-    if not model.likely:
+    if not model.has_likelihood:
         note = f"{note}; a sketch is what the prior drew"
         yield Score("found_sketch", "parts of samples' sketches", found(model, pixels, sketch).share, note=note)

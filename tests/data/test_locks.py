@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from filelock import FileLock, Timeout
 
-from npdraw.data.alone import alone
+from npdraw.data.locks import alone
 from npdraw.progress import Progress
 
 

@@ -11,8 +11,8 @@ from torch import Tensor
 
 import reference
 from npdraw import noise
+from npdraw.distributions import Bernoulli, LogisticMixture, Name, make, noise_count, outputs
 from npdraw.errors import InputError
-from npdraw.likelihoods import Bernoulli, LogisticMixture, Name, make, noise_count, outputs
 
 
 def random_params(seed: int, channels: int, mixtures: int, size: tuple[int, int, int] = (2, 2, 3)) -> Tensor:

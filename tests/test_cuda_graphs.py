@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from npdraw import graphs
+from npdraw import cuda_graphs
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid
 from npdraw.config import Config, from_dict
@@ -68,8 +68,8 @@ def test_settings_that_take_turns_are_both_kept() -> None:
     prior = small()
     for _ in range(4):
         drawn = [prior.sample(4, seed=1, temperature=heat) for heat in (1.0, 0.0, 0.5)]
-    recordings = graphs._RECORDINGS[prior]
-    assert len(recordings) == graphs.KEPT  # three settings in turn: each pushes the oldest out
+    recordings = cuda_graphs._RECORDINGS[prior]
+    assert len(recordings) == cuda_graphs.KEPT  # three settings in turn: each pushes the oldest out
     for _ in range(3):
         again = [prior.sample(4, seed=1, temperature=heat) for heat in (0.0, 0.5)]
     assert again == drawn[1:] and all(r.graph is not None for r in recordings.values())
@@ -86,7 +86,7 @@ def test_a_recorded_flow_makes_what_its_steps_make() -> None:
         with torch.autocast("cuda", torch.bfloat16):
             return (flow.generate(x[:, :3], x[:, 3:], 5, 0.5),)
 
-    made = [graphs.replay(flow, "these", work, x)[0] for x in given]  # step by step, recorded, replayed
+    made = [cuda_graphs.replay(flow, "these", work, x)[0] for x in given]  # step by step, recorded, replayed
     with torch.no_grad():
         assert all(torch.equal(x, work(y)[0]) for x, y in zip(made, given, strict=True))
     assert not torch.equal(made[0], made[1])
