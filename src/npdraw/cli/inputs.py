@@ -29,7 +29,7 @@ from npdraw.model import NPDraw
 from npdraw.noise import is_seed
 from npdraw.progress import Progress
 from npdraw.reading import light_on_dark, own_pixels, reading_for
-from npdraw.words import many
+from npdraw.words import plural
 
 MOST_SEEDS = 1_000_000
 SHOWN = 12  # names of classes that are listed
@@ -143,7 +143,7 @@ def drawn_with(model: NPDraw, path: str, count: int) -> tuple[Drawing | None, li
             raise InputError(f"{path}: in its sketches, {error}") from None
         if len(sketches) != count:
             raise InputError(
-                f"{path} holds {many(count, 'drawing')}, but sketches of {len(sketches)}; it needs one for each"
+                f"{path} holds {plural(count, 'drawing')}, but sketches of {len(sketches)}; it needs one for each"
             )
     sound = isinstance(seeds, list) and len(seeds) == count and all(map(is_seed, seeds))
     return sketches, seeds if sound else list(range(count)), show.settings_in(said)
