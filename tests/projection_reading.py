@@ -56,4 +56,4 @@ def edited_pixels(places: set[int], image: tuple[int, int], canvas: tuple[int, i
         [(y // scale + top) // size * across + (x // scale + left) // size in places for x in range(image[1])]
         for y in range(image[0])
     ]
-    return soften(inside, max(1, round(size * scale / 4)))
+    return soften(inside, max(1, size * scale // 4))

@@ -8,6 +8,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -228,3 +229,10 @@ def test_without_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(InputError) as caught:
         NPDraw.from_pretrained(pretrained.SHIPPED / "digits").push_to_hub("no/where")
     assert str(caught.value) == f"the hub needs huggingface_hub; {get}"
+
+
+def test_the_snippet_of_the_card_runs() -> None:
+    (snippet,) = re.findall(r"```python\n(.*?)```", hub.CARD.format(repo="digits"), re.DOTALL)
+    said: dict[str, Any] = {}
+    exec(snippet, said)
+    assert said["images"].shape == (16, 1, 28, 28)

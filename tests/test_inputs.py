@@ -76,6 +76,22 @@ def test_a_picture_of_our_own_is_taken_as_it_is(pages: np.ndarray, capsys: pytes
     assert TOLD not in "".join(capsys.readouterr())
 
 
+@pytest.mark.parametrize("name", ["grey", "ink", "colour"])
+@pytest.mark.parametrize("scale", [1, 3])
+@pytest.mark.usefixtures("pages")
+def test_a_picture_of_our_own_has_the_same_pixels_again(name: str, scale: int) -> None:
+    """The studio enlarges its PNGs. Nearly white ones look like paper, but are read as they are."""
+    model = store.load_model(name)
+    c, random = model.config.data, np.random.default_rng(0)
+    pixels = random.integers(0, 256, (c.height, c.width, c.channels), np.uint8)
+    pixels[random.random(pixels.shape[:2]) < 0.9] = 255
+    shown = pixels.squeeze(-1) if c.channels == 1 else pixels
+    image = Image.fromarray(shown.repeat(scale, 0).repeat(scale, 1))
+    image.save("own.png", pnginfo=show.inscribed(model.prior.sample(1), name, "0" * 16, 3))
+    found = inputs.read_for(model, "own.png", None, None)[0].permute(1, 2, 0).numpy()
+    assert np.array_equal(255 - found if c.inverted else found, pixels)
+
+
 @pytest.mark.parametrize(
     ("words", "written"),
     [
@@ -89,3 +105,36 @@ def test_a_negative_is_drawn_as_the_picture_is(words: str, written: str, pages: 
     for name in ("paper", "night"):
         assert main([*words.format(name, name).split(), "--out", f"out/{name}", "--device", "cpu"]) == 0
     assert Path("out/paper", written).read_text() == Path("out/night", written).read_text()
+
+
+@pytest.mark.parametrize(
+    ("words", "source"),
+    [
+        ("animate grey own/film.gif --out own/film", "own/film.gif"),
+        ("animate grey own/film.gif --out own/film.mp4", "own/film.gif"),
+        ("reconstruct grey own/reconstructions.png --out own", "own/reconstructions.png"),
+        ("sample grey --seeds 0 --prefix own/drawings.json --json --out own", "own/drawings.json"),
+        ("edit grey paper/0.png own/image.png --region 0,0,14,10 --out own", "own/image.png"),
+    ],
+)
+@pytest.mark.usefixtures("pages")
+def test_nothing_that_is_read_is_written_over(words: str, source: str, capsys: pytest.CaptureFixture[str]) -> None:
+    Path("own").mkdir()
+    for name in ("film.gif", "reconstructions.png", "image.png"):
+        with Image.open("paper/0.png") as image:
+            image.save(f"own/{name}")
+    model = store.load_model("grey")
+    store.save_drawing(model.prior.sample(1), "own/drawings.json", model.bank)
+    before = Path(source).read_bytes()
+    assert main([*words.split(), "--device", "cpu"]) == 2
+    assert f"{source} would be written over; choose another --out" in capsys.readouterr().err
+    assert Path(source).read_bytes() == before and len(list(Path("own").iterdir())) == 4
+
+
+@pytest.mark.parametrize("words", ["animate grey paper --out paper/film", "reconstruct grey paper --out paper"])
+@pytest.mark.usefixtures("pages")
+def test_nothing_is_written_among_the_images(words: str, capsys: pytest.CaptureFixture[str]) -> None:
+    before = sorted(Path("paper").iterdir())
+    assert main([*words.split(), "--device", "cpu"]) == 2
+    assert "lies among the images of paper; choose another --out" in capsys.readouterr().err
+    assert sorted(Path("paper").iterdir()) == before

@@ -69,14 +69,47 @@ def test_near_twins_and_overhanging_cells_move_without_harm() -> None:
     assert moved.isfinite().all() and moved.min() >= 0 and moved.max() <= 1
 
 
-@pytest.mark.parametrize(("cell", "scale"), [(4, 1), (4, 2), (5, 1), (8, 2)])
+@pytest.mark.parametrize(("cell", "scale"), [(4, 1), (4, 2), (5, 1), (6, 1), (7, 1), (8, 2)])
 def test_the_seam_is_grown_and_softened(cell: int, scale: int) -> None:
     torch.manual_seed(0)
     grid, edited = Grid(3 * cell, 4 * cell, cell), torch.rand(2, 12) < 0.3
     found = seam(edited, grid, (3 * cell * scale, 4 * cell * scale))
-    reach = max(1, round(cell * scale / 4))
+    reach = max(1, cell * scale // 4)
+    assert 4 * reach <= cell * scale  # so the seam, of twice the reach, is at most half a cell wide
     for mask, cells in zip(found[:, 0], edited, strict=True):
         wanted = reading.seam(cells.reshape(3, 4).tolist(), cell * scale, reach)
         torch.testing.assert_close(mask.double(), torch.from_numpy(wanted), rtol=0, atol=1e-6)
         inside = torch.kron(cells.reshape(3, 4).float(), torch.ones(cell * scale, cell * scale)) > 0
         assert (mask[inside] == 1).all()  # all of an edited cell is made anew
+
+
+@pytest.mark.parametrize("scale", [1, 2])
+def test_flat_cells_survive_8_bits(scale: int) -> None:
+    """All pixels of a flat cell are rounded the same way, so that their errors add up."""
+    grid, levels = Grid(8, 8, 4), torch.arange(20, 240, 2) / 255
+    bank = levels[:, None, None, None].expand(-1, 3, 4, 4)
+    what = torch.arange(len(levels) // 4 * 4).reshape(-1, 4)
+    for level in (0.0, 0.3, 1.0):
+        images = torch.full((len(what), 3, 8 * scale, 8 * scale), level)
+        found = parse(to_bytes(project(images, what, torch.ones_like(what).bool(), bank, grid)), bank, grid)
+        assert torch.equal(found.what, what) and found.whether.all()
+
+
+def test_moves_are_the_same_under_autocast() -> None:
+    """A flow runs in bfloat16 on a GPU, with which parts are missed."""
+    torch.manual_seed(0)
+    grid, bank = Grid(8, 8, 4), torch.rand(50, 3, 4, 4)
+    given = torch.rand(2, 3, 8, 8), torch.randint(50, (2, 4)), torch.ones(2, 4).bool(), bank, grid
+    with torch.autocast("cpu", torch.bfloat16):
+        moved = project(*given)
+    assert torch.equal(moved, project(*given))
+
+
+@pytest.mark.parametrize("size", [40, 48, 56, 80])
+def test_few_parts_are_missed_where_the_canvas_is_no_whole_fraction_of_the_image(size: int) -> None:
+    """Here the averages of neighbouring pixels share pixels of the image."""
+    torch.manual_seed(0)
+    grid, bank = Grid(32, 32, 4), torch.nn.functional.interpolate(torch.rand(100, 3, 2, 2), (4, 4), mode="bilinear")
+    images, what, kept = torch.rand(2, 3, size, size), torch.randint(100, (2, 64)), torch.rand(2, 64) < 0.3
+    found = parse(to_bytes(project(images, what, kept, bank, grid)), bank, grid)
+    assert (found.what == what)[kept].float().mean() > 0.95

@@ -199,7 +199,8 @@ def test_what_makes_no_sense_is_refused() -> None:
     model, drawing, pictures = model_of(), drawings(2), torch.rand(2, 3, 12, 16)
     with pytest.raises(InputError, match=r"2 drawings need as many pictures, not 1"):
         model.redraw(pictures[:1], drawing, some_cells(1))
-    for cells in (torch.zeros(2, 3, dtype=torch.bool), torch.zeros(CELLS), torch.zeros(3, CELLS, dtype=torch.bool)):
+    wrong: list[Any] = [torch.zeros(2, 3).bool(), torch.zeros(CELLS), torch.zeros(3, CELLS).bool(), [1] * CELLS]
+    for cells in wrong:
         with pytest.raises(InputError, match="cells must be booleans of the shape"):
             model.redraw(pictures, drawing, cells)
         with pytest.raises(InputError, match="cells must be booleans of the shape"):
@@ -212,3 +213,8 @@ def test_what_makes_no_sense_is_refused() -> None:
             call()
     with pytest.raises(InputError, match=r"decoder.maps is only for flows"):
         replace(model_of("mixture").config, decoder=replace(model_of("mixture").config.decoder, maps=True))
+
+
+def test_cells_may_be_a_list() -> None:
+    model, drawing, cells = model_of(), drawings(1), some_cells(1, 4)
+    assert torch.equal(model.decode(drawing, kept=cells.tolist()), model.decode(drawing, kept=cells))  # type: ignore[arg-type]

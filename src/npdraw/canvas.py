@@ -261,7 +261,7 @@ def seam(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
     (B,1,H,W), float32
     """
     mask = F.interpolate(grid.join(mask_cells(cells, grid, torch.float32)), size)
-    reach = max(1, round(grid.part_size * size[0] / grid.height / 4))  # pixels: grown by so many, softened over as many
+    reach = max(1, grid.part_size * size[0] // grid.height // 4)  # pixels: grown by so many, softened over as many
     grown = F.max_pool2d(mask, 2 * reach + 1, 1, reach)
     return F.avg_pool2d(grown, 2 * reach + 1, 1, reach, count_include_pad=False)
 

@@ -28,7 +28,7 @@ A model for [npdraw](https://arxiv.org/abs/2106.13435), which draws images part 
 ```python
 from npdraw import NPDraw
 
-images, canvases, drawing = NPDraw.from_pretrained("{repo}").sample(16, seed=0)
+images = NPDraw.from_pretrained("{repo}").sample(16, seed=0).images  # (16, C, H, W) in [0, 1]
 ```
 """
 

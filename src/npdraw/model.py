@@ -210,6 +210,7 @@ class NPDraw(nn.Module):
 
     def _cells(self, cells: Tensor, count: int) -> Tensor:
         """Which cells, (B,L) or (L,) bool, for each of so many drawings: (B,L)"""
+        cells = torch.as_tensor(cells)  # lists and arrays of booleans are welcome
         if cells.dtype != torch.bool or cells.shape not in ((self.grid.cells,), (count, self.grid.cells)):
             raise InputError(
                 f"cells must be booleans of the shape ({self.grid.cells},) or ({count}, {self.grid.cells}), not "

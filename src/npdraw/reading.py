@@ -1,8 +1,11 @@
 """How images are read for a model: in its size and colour, with its ink, inverted as its own were."""
 
+import io
 from pathlib import Path
 
+import numpy as np
 import torch
+from PIL import Image
 from torch import Tensor
 
 from npdraw import show
@@ -33,6 +36,26 @@ def light_on_dark(model: NPDraw, images: Tensor, said: show.Inscription | None) 
     says that npdraw made it is as such models show pictures, however dark."""
     c, some = model.config, images[:: -(-len(images) // LOOKED_AT)]
     return said is None and c.data.inverted and c.reading.invert == "auto" and looks_like_paper(some.numpy())
+
+
+def own_pixels(model: NPDraw, data: bytes) -> Tensor | None:
+    """The pixels of a PNG that npdraw wrote, (1,C,H,W) uint8 as the model sees them: every n-th, where n is what it was
+    enlarged by. None where it is not such a PNG of this model's size any more."""
+    c = model.config.data
+    try:
+        with Image.open(io.BytesIO(data), formats=["PNG"]) as opened:
+            scale = opened.height // c.height
+            wanted = "L" if c.channels == 1 else "RGB", (c.width * scale, c.height * scale)
+            if not scale or (opened.mode, opened.size) != wanted:
+                return None
+            pixels: show.Pixels = np.asarray(opened)
+    except Exception:  # decoders raise much on broken files; `open_picture` tells of it
+        return None
+    small = pixels[::scale, ::scale]
+    if not np.array_equal(np.repeat(np.repeat(small, scale, 0), scale, 1), pixels):
+        return None
+    found = torch.from_numpy(small.copy()).reshape(1, c.height, c.width, c.channels).permute(0, 3, 1, 2)
+    return 255 - found if c.inverted else found
 
 
 def as_seen(model: NPDraw, pixels: Tensor) -> Tensor:

@@ -183,6 +183,13 @@ def animation_frames(
     return frames
 
 
+def animation_paths(path_stem: Path | str, endings: Sequence[str] = (".gif", ".mp4")) -> list[Path]:
+    """The files that `save_animation` writes, whether their name is given with an ending or not."""
+    stem = Path(path_stem)
+    stem = stem.with_suffix("") if stem.suffix in (".gif", ".mp4") else stem
+    return [stem.with_name(stem.name + end) for end in endings]
+
+
 def save_animation(
     frames: Sequence[Image.Image], path_stem: Path | str, fps: int = 8, endings: Sequence[str] = (".gif", ".mp4")
 ) -> list[Path]:
@@ -190,8 +197,6 @@ def save_animation(
     encoder of the latter is not installed, it is omitted, and a line says so."""
     if not frames or len({f.size for f in frames}) != 1:
         raise InputError("an animation needs frames, all of one size")
-    stem = Path(path_stem)
-    stem = stem.with_suffix("") if stem.suffix in (".gif", ".mp4") else stem
     if ".mp4" in endings:
         try:
             need("an MP4", "video", "imageio_ffmpeg")
@@ -200,7 +205,7 @@ def save_animation(
                 raise
             Progress().say(f"no MP4 is written: {error}")
             endings = [end for end in endings if end != ".mp4"]
-    paths = [stem.with_name(stem.name + end) for end in endings]
+    paths = animation_paths(path_stem, endings)
     frames = [_even(f.convert("RGB")) for f in frames]
     for path in paths:
         with replacing(path) as temporary:

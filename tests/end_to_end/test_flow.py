@@ -450,8 +450,8 @@ def sketches_that_are_wrong(said: dict[str, Any]) -> dict[str, Any]:
         deep = [deep]
     return {
         "too deep": (deep, "sketches"),
-        "fewer": ([], "1 drawings and 0 sketches"),
-        "more": ([row, row], "and 2 sketches"),
+        "fewer": ([], "1 drawing, but sketches of 0"),
+        "more": ([row, row], "but sketches of 2"),
         "no list": ({"what": 3}, "sketches"),
         "no rows": ([3], "must be a list of 9 integers"),
         "another part": ([row | {"what": [99] * 9, "whether": [1] * 9}], "what is 99"),

@@ -87,8 +87,7 @@ class Complete:
         if not path.exists():
             endings = ", ".join(sorted(SUFFIXES))
             raise InputError(f"{self.what} does not exist; give one drawing (.json) or one picture ({endings})")
-        if any(file.exists() and file.samefile(path) for file in (*files, *pngs)):
-            raise InputError(f"{self.what} would be written over; choose another --out")
+        inputs.check_spared([*files, *pngs], path)
         model = store.load_model(self.model, device)
         grid = model.grid
         self.decoding.of(model)  # what does not go with this model is refused first

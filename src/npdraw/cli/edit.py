@@ -59,8 +59,7 @@ class Edit:
             if not path.is_file() or path.suffix.lower() not in SUFFIXES:
                 what = "is not a picture" if path.exists() else "does not exist"
                 raise InputError(f"{source} {what}; give a file ({', '.join(sorted(SUFFIXES))})")
-            if any(file.exists() and file.samefile(path) for file in files):
-                raise InputError(f"{source} would be written over; choose another --out")
+        inputs.check_spared(files, self.a, self.b)
         model = store.load_model(self.model, device)
         self.decoding.of(model)  # what does not go with this model is refused first
         places = editing.region(model.grid, box, model.decoder.size)

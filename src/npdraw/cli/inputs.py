@@ -5,7 +5,7 @@ Each is read here as the verbs want it, and refused with one sentence where it c
 
 import json
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -28,7 +28,8 @@ from npdraw.files import read_text
 from npdraw.model import NPDraw
 from npdraw.noise import is_seed
 from npdraw.progress import Progress
-from npdraw.reading import light_on_dark, reading_for
+from npdraw.reading import light_on_dark, own_pixels, reading_for
+from npdraw.words import plural
 
 MOST_SEEDS = 1_000_000
 SHOWN = 12  # names of classes that are listed
@@ -54,6 +55,14 @@ def check_apart(out: Path, source: str) -> None:
     """Refuse to write among a person's own images, where the next reading would find it."""
     if is_images(source) and out.resolve().is_relative_to(Path(source).expanduser().resolve()):
         raise InputError(f"{out} lies among the images of {source}; choose another --out")
+
+
+def check_spared(files: Iterable[Path], *sources: str | Path) -> None:
+    """Refuse to write over what is read."""
+    there = [file for file in files if file.exists()]
+    for path in (Path(source).expanduser() for source in sources):
+        if path.exists() and any(file.samefile(path) for file in there):
+            raise InputError(f"{path} would be written over; choose another --out")
 
 
 def check_unmixed(folder: Path, paths: list[Path], name: str) -> None:
@@ -85,12 +94,14 @@ def parse_seeds(text: str) -> list[int]:
 
 def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | None) -> Tensor:
     """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set, as a model wants them."""
-    c = model.config
+    c, said = model.config, _inscribed(source)
+    if said and (own := own_pixels(model, Path(source).expanduser().read_bytes())) is not None:
+        return own
     images, inverted = read_images(source, reading_for(model, source), count, data_dir)
     if images.shape[1] > c.data.channels or images.shape[2:] != model.decoder.size:
         wanted = describe(c.data.channels, *model.decoder.size)
         raise InputError(f"{source} holds images of {describe(*images.shape[1:])}, but the model is for {wanted}")
-    if inverted and light_on_dark(model, images, _inscribed(source)):
+    if inverted and light_on_dark(model, images, said):
         Progress().say(f"{source}: light on dark, unlike the model's own pictures: read with light and dark exchanged")
         images = 255 - images
     return images.expand(-1, c.data.channels, -1, -1)
@@ -129,9 +140,11 @@ def drawn_with(model: NPDraw, path: str, count: int) -> tuple[Drawing | None, li
             sketches = Drawing.from_json(json.dumps(said | {"drawings": said["sketches"]}))
             sketches.check(len(model.bank), model.grid.cells)
         except (InputError, RecursionError) as error:
-            raise InputError(f"{path}: of its sketches, {error}") from None
+            raise InputError(f"{path}: in its sketches, {error}") from None
         if len(sketches) != count:
-            raise InputError(f"{path} holds {count} drawings and {len(sketches)} sketches, but must have as many")
+            raise InputError(
+                f"{path} holds {plural(count, 'drawing')}, but sketches of {len(sketches)}; it needs one for each"
+            )
     sound = isinstance(seeds, list) and len(seeds) == count and all(map(is_seed, seeds))
     return sketches, seeds if sound else list(range(count)), show.settings_in(said)
 

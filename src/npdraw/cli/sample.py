@@ -91,6 +91,8 @@ class Sample:
         prefix = None if self.prefix is None else inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
         pngs = [self.out / "images" / f"seed-{seed:05d}.png" for seed in seeds] if self.png else []
         inputs.check_unmixed(self.out / "images", pngs, self.model)
+        if self.prefix is not None and self.json:
+            inputs.check_spared([self.out / "drawings.json"], self.prefix)
         heat = model.config.temperature if self.temperature is None else self.temperature
         title = f"{plural(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
         settings, narrowed = self.decoding.shown(model), {"top-k": self.top_k, "top-p": self.top_p}
@@ -173,6 +175,8 @@ class Reconstruct:
         from npdraw.reading import as_seen
 
         device = inputs.prepare(self.device, self.out)
+        inputs.check_apart(self.out, self.images)
+        inputs.check_spared([self.out / "reconstructions.png"], self.images)
         model = store.load_model(self.model, device)
         settings = self.decoding.keeping(model)
         if self.count < 1:
@@ -217,12 +221,14 @@ class Animate:
     def run(self) -> None:
         if not self.out.name:
             raise InputError("--out needs a file name")
-        from npdraw import store
+        from npdraw import show, store
         from npdraw.canvas import to_unit
         from npdraw.cli import inputs
         from npdraw.reading import as_seen
 
         device = inputs.prepare(self.device, self.out.absolute().parent)
+        inputs.check_apart(self.out, self.what)
+        inputs.check_spared(show.animation_paths(self.out), self.what)
         drawn = self.what.lower().endswith(".json")
         if drawn and not Path(self.what).expanduser().exists():
             raise InputError(f"{self.what} does not exist; give drawings (.json), or images")

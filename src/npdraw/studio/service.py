@@ -31,7 +31,7 @@ from npdraw.data.pictures import open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
-from npdraw.reading import as_seen, light_on_dark, reading_for
+from npdraw.reading import as_seen, light_on_dark, own_pixels, reading_for
 from npdraw.studio import schemas
 from npdraw.studio.workers import others_first, still_wanted
 
@@ -198,7 +198,7 @@ class Service:
         """A picture file as the model sees it, its parse and the posterior's drawing, and what npdraw wrote into it."""
         _check_picture(data)
         said = show.inscription(data)
-        images = None if said is None else self._own(data)
+        images = None if said is None else own_pixels(self.model, data)
         if images is None:
             pixels, _ = open_picture("that was sent", data, reading_for(self.model, "the image that was sent"))
             images = torch.from_numpy(pixels.copy())[None].expand(-1, self.model.config.data.channels, -1, -1)
@@ -287,23 +287,6 @@ class Service:
         pixels = torch.frombuffer(bytearray(data), dtype=torch.uint8).reshape(1, c.height, c.width, c.channels)
         pixels = pixels.permute(0, 3, 1, 2)
         return 255 - pixels if c.inverted else pixels
-
-    def _own(self, data: bytes) -> Tensor | None:
-        """The pixels of a PNG that npdraw wrote, (1,C,H,W) uint8 as the model sees them: every n-th, where n is what it
-        was enlarged by. None where it is not such a PNG of this model's size any more."""
-        c = self.model.config.data
-        try:
-            with Image.open(io.BytesIO(data), formats=["PNG"]) as opened:
-                if opened.mode != ("L" if c.channels == 1 else "RGB"):
-                    return None
-                pixels: show.Pixels = np.asarray(opened)
-        except Exception:  # decoders raise much on broken files; `open_picture` tells of it
-            return None
-        scale = len(pixels) // c.height
-        if not scale or pixels.shape[:2] != (c.height * scale, c.width * scale):
-            return None
-        small = pixels[::scale, ::scale]
-        return self._given(small.tobytes()) if np.array_equal(_enlarged(small, scale), pixels) else None
 
     def _parsed(self, images: Tensor) -> list[int]:
         """The cells of a picture (1,C,H,W) uint8."""
