@@ -23,7 +23,7 @@ from torch import Tensor
 from npdraw.canvas import Grid
 from npdraw.choices import unrounded
 
-ROUNDS = 16  # moves onto the worst plane; four are enough where the image is a whole multiple of its canvas
+ROUNDS = 16  # moves onto the worst plane; images that are no whole multiple of their canvas need the most
 ALIKE = 0.005  # two parts nearer than this are one to an image of 8 bits: neither rivals the other
 ROUNDING = 0.55 / 255  # a little more than 8 bits change a pixel by; in a flat cell all pixels are rounded the same way
 
