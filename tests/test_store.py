@@ -247,9 +247,9 @@ def test_missing_weights(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("header", "words"),
     [
-        ({}, ["is no npdraw model"]),
-        ({"npdraw": "{}"}, ["is no npdraw model"]),
-        ({"npdraw": '{"kind": "bank", "version": 1, "meta": {}}'}, ["is no npdraw model", "but a bank"]),
+        ({}, ["is not an npdraw model"]),
+        ({"npdraw": "{}"}, ["is not an npdraw model"]),
+        ({"npdraw": '{"kind": "bank", "version": 1, "meta": {}}'}, ["is not an npdraw model", "but a bank"]),
         ({"npdraw": '{"kind": "model", "version": 0, "meta": {}}'}, ["version 0"]),
         ({"npdraw": '{"kind": "model", "version": 1}'}, []),
         ({"npdraw": "not json"}, []),

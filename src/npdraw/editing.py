@@ -55,7 +55,7 @@ def region(grid: Grid, box: Box, size: tuple[int, int]) -> list[int]:
     (height, width), (x0, y0, x1, y1) = size, box
     if not (0 <= x0 < x1 <= width and 0 <= y0 < y1 <= height):
         raise InputError(
-            f"the region {x0},{y0},{x1},{y1} is no part of an image of {width} x {height} pixels; "
+            f"the region {x0},{y0},{x1},{y1} does not lie in an image of {width} x {height} pixels; "
             f"x0,y0,x1,y1 must have 0 <= x0 < x1 <= {width} and 0 <= y0 < y1 <= {height}"
         )
     k, (top, left) = grid.part_size, grid.corner

@@ -99,10 +99,10 @@ def _opened(path: str | Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("npdraw", "{}"))
             if not isinstance(header, dict) or not isinstance(header.get("meta", {}), dict):
-                raise InputError(f"{path} is no npdraw {kind}: its header makes no sense")
+                raise InputError(f"{path} is not an npdraw {kind}: its header cannot be understood")
             if header.get("kind") != kind:
                 raise InputError(
-                    f"{path} is no npdraw {kind}" + (f" but a {header['kind']}" if "kind" in header else "")
+                    f"{path} is not an npdraw {kind}" + (f" but a {header['kind']}" if "kind" in header else "")
                 )
             if header.get("version") != VERSION:
                 raise InputError(f"{path} has version {header.get('version')}; this npdraw reads version {VERSION}")

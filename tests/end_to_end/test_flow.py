@@ -520,12 +520,12 @@ def test_info_says_that_it_is_a_flow(capsys: pytest.CaptureFixture[str]) -> None
 WRONG = {
     "evaluations of another model": (
         "sample plain --evaluations 5 --out new",
-        "--evaluations is of models with a flow",
+        "--evaluations is only for models with a flow",
     ),
-    "freedom of another model": ("edit plain a.png b.png --region 0,0,12,4 --freedom 0 --out new", "--freedom is of"),
-    "freedom of another's completion": ("complete plain a.png --keep 0 --freedom 1 --out new", "--freedom is of"),
+    "freedom of another model": ("edit plain a.png b.png --region 0,0,12,4 --freedom 0 --out new", "--freedom is only for"),
+    "freedom of another's completion": ("complete plain a.png --keep 0 --freedom 1 --out new", "--freedom is only for"),
     "evaluations of another's images": ("reconstruct plain strokes.npz --evaluations 1 --out new", "with a flow"),
-    "evaluations of another's film": ("animate plain a.png --evaluations 1 --out new", "leave it away"),
+    "evaluations of another's film": ("animate plain a.png --evaluations 1 --out new", "omit it"),
     "freedom of a picture that is there": (
         "animate flow own.png --freedom 0.5 --out new",
         "own.png carries its drawing, and its animation ends in that very picture; omit --freedom",

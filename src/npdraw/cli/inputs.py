@@ -48,7 +48,7 @@ def check_folder(path: Path) -> None:
         raise InputError(f"{path} is a file; choose a folder for --out")
     above = next(p for p in (path, *path.absolute().parents) if p.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise InputError(f"cannot write to {path}: {above} is no folder that may be written; choose another --out")
+        raise InputError(f"cannot write to {path}: {above} is not a folder that may be written; choose another --out")
 
 
 def check_apart(out: Path, source: str) -> None:

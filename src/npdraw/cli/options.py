@@ -53,7 +53,7 @@ class Decoding:
         """What was given, as `NPDraw.decode` takes it; refused where this model has no use for it."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         if given and model.has_likelihood:
-            raise InputError(f"--{next(iter(given))} is of models with a flow, and this one has none; leave it away")
+            raise InputError(f"--{next(iter(given))} is only for models with a flow, and this one has none; omit it")
         if "evaluations" in given and not 1 <= given["evaluations"] <= EVALUATIONS:
             raise InputError(f"--evaluations must be from 1 to {EVALUATIONS}, not {self.evaluations}")
         if "freedom" in given and not 0 <= given["freedom"] <= 1:
@@ -61,7 +61,7 @@ class Decoding:
         if given.get("freedom") and not model.config.model_stage.noise:
             raise InputError(
                 "--freedom is of models that learned from canvases with noise (model-stage.noise), and this one did "
-                "not; leave it away"
+                "not; omit it"
             )
         return given
 

@@ -97,7 +97,7 @@ async def _body(headers: Headers, receive: Receive, limit: int) -> bytes | None:
     large = _Refused(413, f"this is too large; at most {limit:,} bytes are taken here")
     stated = headers.get("content-length", "0")
     if not (stated.isascii() and stated.isdigit()):
-        raise _Refused(400, "the length of the body makes no sense")
+        raise _Refused(400, "the length of the body cannot be understood")
     if len(stated) > 15 or int(stated) > limit:
         raise large
     chunks, size = [], 0

@@ -353,7 +353,7 @@ def _check_picture(data: bytes) -> None:
         width = height = 2**31
         moves = False
     except Exception:  # decoders raise much on broken files
-        raise InputError("this is no image that can be read: open a PNG, JPEG, WebP, GIF or BMP") from None
+        raise InputError("this is not an image that can be read: open a PNG, JPEG, WebP, GIF or BMP") from None
     if width * height > schemas.PIXELS:
         raise InputError(f"this image has too many pixels; at most {schemas.PIXELS:,} are taken")
     if moves:
