@@ -522,7 +522,10 @@ WRONG = {
         "sample plain --evaluations 5 --out new",
         "--evaluations is only for models with a flow",
     ),
-    "freedom of another model": ("edit plain a.png b.png --region 0,0,12,4 --freedom 0 --out new", "--freedom is only for"),
+    "freedom of another model": (
+        "edit plain a.png b.png --region 0,0,12,4 --freedom 0 --out new",
+        "--freedom is only for",
+    ),
     "freedom of another's completion": ("complete plain a.png --keep 0 --freedom 1 --out new", "--freedom is only for"),
     "evaluations of another's images": ("reconstruct plain strokes.npz --evaluations 1 --out new", "with a flow"),
     "evaluations of another's film": ("animate plain a.png --evaluations 1 --out new", "omit it"),
