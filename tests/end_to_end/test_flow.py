@@ -542,7 +542,7 @@ WRONG = {
     "freedom that was never learned": ("sample strict --freedom 0.5 --out new", "learned from canvases with noise"),
     "freedom that is no number": ("edit flow a.png b.png --region 0,0,12,4 --freedom nan --out new", "not nan"),
     "an option of a verb without": ("info flow --freedom 1", "npdraw info has no option --freedom; it has none"),
-    "freedom of samples": ("evaluate strokes.npz --against strokes.npz --freedom 1 --out new", "are of models, and"),
+    "freedom of samples": ("evaluate strokes.npz --against strokes.npz --freedom 1 --out new", "need a model, and"),
     "a likelihood of a flow": (
         "evaluate flow --metrics kid,nll --against nowhere.npz --out new",  # which nobody looks for
         "--metrics nll needs a likelihood of pixels",
