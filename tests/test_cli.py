@@ -217,10 +217,10 @@ def test_samples_of_two_models_are_not_mixed(run: str, tmp_path: Path, capsys: p
     Image.new("L", (SIDE, SIDE)).save(tmp_path / "images/mine.png")
     before = files(tmp_path)
     assert main(["sample", run, "--out", str(tmp_path), "--seeds", "0-9", "--png", "--npz"]) == 2
-    assert "mine.png is no sample of" in capsys.readouterr().err and files(tmp_path) == before
+    assert "mine.png is not a sample of" in capsys.readouterr().err and files(tmp_path) == before
     (tmp_path / "images/mine.png").unlink()
     assert main(["sample", "digits", "--out", str(tmp_path), "--seeds", "0-3", "--png"]) == 2
-    assert "seed-00004.png is no sample of digits" in capsys.readouterr().err
+    assert "seed-00004.png is not a sample of digits" in capsys.readouterr().err
 
 
 def test_sample_says_what_it_did(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -193,7 +193,7 @@ WRONG = {
     "nothing kept": ("grey grey.png --out new", "either --keep"),
     "kept in two ways": ("grey grey.png --keep 1 --region 0,0,9,8 --out new", "either --keep"),
     "all kept": ("grey grey.png --keep 0-11 --out new", "nothing to complete"),
-    "a place too many": ("grey grey.png --keep 0-12 --out new", "they are 0 to 11"),
+    "a place too many": ("grey grey.png --keep 0-12 --out new", "places are 0 to 11"),
     "places backwards": ("grey grey.png --keep 7-3 --out new", "--keep 7-3 runs backwards; write 3-7"),
     "keep in words": ("grey grey.png --keep top --out new", "write 5, 0-11"),
     "region in words": ("grey grey.png --region top --out new", "write x0,y0,x1,y1"),
@@ -214,12 +214,12 @@ WRONG = {
     "a broken picture": ("grey broken.png --keep 7 --out new", "broken.png"),
     "no model": ("nowhere grey.png --keep 7 --out new", "nowhere"),
     "out is a file": ("grey grey.png --keep 7 --out grey.png", "is a file"),
-    "a picture written over": ("grey old/completions.png --keep 7 --out old", "would be written over"),
+    "a picture written over": ("grey old/completions.png --keep 7 --out old", "would be overwritten"),
     "its own PNG written over": (
         "grey old/images/completion-0001.png --keep 7 --png --out old",
-        "would be written over",
+        "would be overwritten",
     ),
-    "a drawing written over": ("grey old/drawings.json --keep 7 --out ./old/../old", "would be written over"),
+    "a drawing written over": ("grey old/drawings.json --keep 7 --out ./old/../old", "would be overwritten"),
 }
 
 

@@ -204,8 +204,8 @@ WRONG = {
     "no model": ("nowhere grey-a.png grey-b.png --region 0,0,7,5 --out new", "nowhere"),
     "another way to draw": ("grey grey-a.png grey-b.png --region 0,0,7,5 --by prior --out new", "prior"),
     "out is a file": ("grey grey-a.png grey-b.png --region 0,0,7,5 --out text.txt", "is a file"),
-    "A is written over": ("grey old/image.png grey-b.png --region 0,0,7,5 --out old", "old/image.png would be written"),
-    "B is written over": ("grey grey-a.png ./old/../old/edit.png --region 0,0,7,5 --out old", "would be written"),
+    "A overwritten": ("grey old/image.png grey-b.png --region 0,0,7,5 --out old", "image.png would be overwritten"),
+    "B overwritten": ("grey grey-a.png ./old/../old/edit.png --region 0,0,7,5 --out old", "would be overwritten"),
 }
 
 
@@ -280,7 +280,7 @@ def test_a_png_that_carries_its_drawing_is_taken_as_that_drawing(
         image.save("grey-a.png", pnginfo=show.inscribed(drawing, "gr\x1bey", weights, None))
     assert edit("grey", "0,0,7,5", "out") == 0
     said = capsys.readouterr().out
-    other = "grey-a.png was drawn by another model ('gr\\x1bey'): its drawing is not taken, the picture is drawn anew\n"
+    other = "grey-a.png was drawn by another model ('gr\\x1bey'): its drawing is not used, the picture is drawn again\n"
     assert ("A carries its drawing" in said, other in said) == (own, not own) and "grey-b.png was" not in said
     composed = cells_of(store.load_drawing("out/drawing.json"))
     places = editing.region(model.grid, (0, 0, 7, 5), model.decoder.size)

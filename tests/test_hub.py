@@ -197,7 +197,7 @@ def test_a_model_goes_to_the_hub_and_comes_back(tmp_path: Path) -> None:
     assert "o/nothing is not a folder here, and the hub has no model of that name" in missing and "hf auth" in missing
     assert "o/words on the hub is not an npdraw model" in words and "o/other on the hub is not an npdraw" in other
     assert "o/drawn has no commit v7" in revision
-    assert "a model of the hub is OWNER/NAME, not 'drawn'" in wrong
+    assert "a model on the hub is OWNER/NAME, not 'drawn'" in wrong
     assert refused.startswith("wrong: cannot upload to o/drawn (") and "401" in refused
     assert not any("\n" in said for said in (missing, words, other, revision, wrong, refused))
 

@@ -127,7 +127,7 @@ def test_nothing_that_is_read_is_written_over(words: str, source: str, capsys: p
     store.save_drawing(model.prior.sample(1), "own/drawings.json", model.bank)
     before = Path(source).read_bytes()
     assert main([*words.split(), "--device", "cpu"]) == 2
-    assert f"{source} would be written over; choose another --out" in capsys.readouterr().err
+    assert f"{source} would be overwritten; choose another --out" in capsys.readouterr().err
     assert Path(source).read_bytes() == before and len(list(Path("own").iterdir())) == 4
 
 

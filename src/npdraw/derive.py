@@ -1,8 +1,7 @@
-"""What to train, by one word: a preset, a YAML file, a run, or images, from which `derive` makes a config.
+"""The target of training: a preset, a YAML file, a run, or images, from which `derive` makes a config.
 
-So a folder of pictures is all it takes. Every number that is derived follows from what the images are (size, channels,
-levels, how many), never from the machine: the same images give the same config, so the same command goes on with its
-run.
+So a folder of pictures is enough. Every derived number follows from the images (size, channels, levels, count), never
+from the machine. The same images give the same config, so the same command continues its run.
 """
 
 import dataclasses
@@ -33,20 +32,20 @@ from npdraw.extras import TRAINING, need
 from npdraw.progress import Progress
 from npdraw.words import did_you_mean
 
-CANVAS = 32  # the longer side of a canvas, at most
-STEPS = 64  # of a drawing, at most
+CANVAS = 32  # most pixels of the longer side of a canvas
+STEPS = 64  # most steps of a drawing
 PATCHES = 5000  # candidates for parts
-LOOKED_AT = 2000  # images that are looked at to count different patches
-PRIOR_IMAGES, MODEL_IMAGES = 200_000, 60_000  # that the two stages see, epochs times images
-FEW = 10_000  # images that a prior sees moved too (docs/plus.md); of more, parsing them all takes long
-GUIDE = 5  # epochs of a flow that starts from a model, for each one of its guide's, which has to stay behind it
-SLOWER, OFTEN = 5, 20  # from a model on: times slower than it learned, and epochs of stage two (docs/training.md)
+LOOKED_AT = 2000  # images in which different patches are counted
+PRIOR_IMAGES, MODEL_IMAGES = 200_000, 60_000  # images that the two stages see: epochs times images
+FEW = 10_000  # up to this many images, a prior also sees them moved (docs/plus.md); parsing more takes long
+GUIDE = 5  # a flow that starts from a model has this many epochs per epoch of its guide, which must stay behind it
+SLOWER, OFTEN = 5, 20  # for a start from a model: times slower than it learned; epochs of stage two (docs/training.md)
 
 
 def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
-    """A config for these images: small nets that train fast, likelihood, canvas and bank by what the images are.
+    """A config for these images: small nets that train fast; likelihood, canvas and bank that suit the images.
 
-    Of the images it looks at those alone that the split trains on.
+    It looks only at the images that the split trains on.
     """
     validation = min(max(round(0.05 * len(data.train)), 1), 5000)
     seen = choose(data, split, validation).train
@@ -63,7 +62,7 @@ def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
         prior=PriorConfig(width=96, depth=4, heads=4, head_dim=24, mlp=192, stem="cells", shifts=int(len(seen) <= FEW)),
         posterior=PosteriorConfig(layers=5 if colour else 4, width=64),
         decoder=DecoderConfig(
-            width=32,  # with five components, a fifth of the cost of twice the width and ten: minutes on a CPU
+            width=32,  # with five components: a fifth of the cost of width 64 with ten; minutes on a CPU
             middle="residual" if colour else "plain",
             shortcut=True,
             likelihood="bernoulli" if ink else "mixture",
@@ -78,7 +77,7 @@ def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
             rate=2e-3,
             decay=True,
             ema=0.99,
-            regulariser=20 if ink else 500,  # of the order of the reconstruction, as the paper chooses it
+            regulariser=20 if ink else 500,  # of the order of the reconstruction loss, as in the paper
             kl_every=4,
             parsed_start=0.5,
             parsed_end=0.5,
@@ -89,7 +88,7 @@ def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
 
 
 def grid_for(data: ImageSet) -> Grid:
-    """The grid that images get where nobody says otherwise: as few steps as fit into `STEPS`."""
+    """The default grid for images: the smallest parts with at most `STEPS` steps."""
     side = min(CANVAS, max(data.height, data.width))
     size = Config(DataConfig(height=data.height, width=data.width, canvas=side), bank=BankConfig(1)).canvas_size
     part_size = next((k for k in range(2, min(size) + 1) if Grid(*size, k).cells <= STEPS), 0)
@@ -106,7 +105,7 @@ def _epochs(images: int, count: int) -> int:
 
 
 def _parts(images: Subset, grid: Grid, most: int) -> int:
-    """As many parts as such images usually want, but at most a quarter of the different patches that there are."""
+    """The usual number of parts for such images, but at most a quarter of the different patches."""
     some = Subset(images.images, images.index[:: -(-len(images) // LOOKED_AT)])
     patches = sample_patches(Shrunk(some, grid), grid.part_size, PATCHES, seed=0)
     return max(1, min(most, len(torch.unique(patches, dim=0)) // 4))
@@ -116,10 +115,10 @@ def _parts(images: Subset, grid: Grid, most: int) -> int:
 
 
 def finetune_config(config: Config, init: str, epochs: int | None = None) -> Config:
-    """The config of a run that starts from a model: nets, bank and canvas are the model's, since its weights are of
-    these; likelihood and ink too, hence the weights of the loss; and mirror images, if it learned from them. It learns
-    slower, and posterior and decoder see each image a few times only, unless `epochs` are asked for or scores choose
-    among them: few images are soon learned by heart. A guide has a share of these epochs, and none of a single one."""
+    """The config of a run that starts from a model. Nets, bank and canvas are the model's, since its weights depend on
+    them. So are likelihood and ink, hence the weights of the loss, and mirror images, if it learned from them. The run
+    learns slower. Posterior and decoder see each image only a few times, unless `epochs` are given or scores choose the
+    epoch: a net soon overfits few images. A guide has a share of these epochs; with a single epoch it has none."""
     model = store.model_config(init)
     d, stage, own = model.data, model.model_stage, config.model_stage
     if epochs is None:
@@ -165,7 +164,7 @@ def _slower(rate: float) -> float:
 
 
 def _fitting(reading: Reading, source: str, init: str) -> Reading:
-    """How pictures of a person's own are read for a model, where nothing else is asked for: in its size and colour."""
+    """How the user's own pictures are read for a model: by default in its size and colour."""
     if not source or not is_pictures(source):
         return reading
     d = store.model_config(init).data
@@ -179,11 +178,11 @@ def _fitting(reading: Reading, source: str, init: str) -> Reading:
 
 @lru_cache(maxsize=1)
 def images(source: str, reading: Reading, data_dir: Path | None, quiet: bool, dry: bool) -> ImageSet:
-    """The images of one command, read once though both its defaults and its training need them; a dry run downloads
-    nothing."""
+    """The images of one command. They are read once, though both its defaults and its training need them. A dry run
+    downloads nothing."""
     if dry and not is_prepared(source, reading, data_dir):
         where = f" --data-dir {data_dir}" if data_dir else ""
-        raise InputError(f"{source} is not prepared here yet; npdraw data info {source}{where} does that, or gets it")
+        raise InputError(f"{source} is not prepared here yet; npdraw data info {source}{where} gets and prepares it")
     with Progress(quiet) as progress:
         return load(source, reading, data_dir, progress)
 
@@ -198,10 +197,10 @@ def base(
     init: str = "",
     epochs: int | None = None,
 ) -> Config:
-    """The config that a target stands for, before overrides; where it is images, of how they are read and split.
+    """The config of a target, before overrides. For images it depends on `reading` and `split`.
 
-    With `init`, here or in a YAML file, it is adapted to that model, and to `epochs` of stage two if they are given,
-    unless it is a run's that started from it: that one is whole, and has the hash of the weights.
+    With `init`, here or in a YAML file, the config is adapted to that model, and to `epochs` of stage two if they are
+    given. The config of a run that started from that model is already adapted, and has the hash of the weights.
     """
     images.cache_clear()  # another command may find other files
     if dry and init:
@@ -210,7 +209,7 @@ def base(
     if file is not None:
         config = store.read_config(file)
         given = init not in ("", config.init)
-        whole = config.init_digest and (not given or store.weights_hash(init) == config.init_digest)  # or has moved
+        whole = config.init_digest and (not given or store.weights_hash(init) == config.init_digest)  # or it moved
         return config if whole or not (init or config.init) else finetune_config(config, init or config.init, epochs)
     if not path.exists() and not target.startswith("hf:"):
         raise InputError(
@@ -227,7 +226,7 @@ def base(
 
 
 def derives(target: str) -> bool:
-    """Whether a target is images without a config."""
+    """Whether a target is images, for which a config must be derived."""
     return _config_file(target) is None and is_images(target)
 
 
@@ -236,7 +235,7 @@ def exists(target: str) -> bool:
 
 
 def default_out(target: str, config: Config) -> Path:
-    """Where to train a target: a run in its own folder, all else in runs/NAME, or runs/NAME-SPLIT-from-MODEL."""
+    """The default folder of a run: a run's own folder, else runs/NAME or runs/NAME-SPLIT-from-MODEL."""
     path = Path(target.partition("@")[0] if target.startswith("hf:") else target).expanduser()
     if (path / "config.yaml").is_file():
         return path
@@ -246,7 +245,7 @@ def default_out(target: str, config: Config) -> Path:
 
 
 def _config_file(target: str) -> Path | None:
-    """The YAML file of a preset or a run, or the one that the target itself is; None where there is none."""
+    """The YAML file of a preset or a run, or the target itself if it is a YAML file; else None."""
     presets, path = store.presets(), Path(target).expanduser()
     if target in presets:
         return presets[target]

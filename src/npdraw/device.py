@@ -1,4 +1,4 @@
-"""`pick_device`: the device that a person names, or the best there is."""
+"""`pick_device`: the device that the user names, or the best one."""
 
 import torch
 
@@ -6,7 +6,7 @@ from npdraw.errors import InputError
 
 
 def pick_device(name: str) -> str:
-    """The device by name; one that is not there is refused."""
+    """The device by name. A device that is not available is refused."""
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
     if name == "auto":
         return "cuda" if there["cuda"] else "cpu"

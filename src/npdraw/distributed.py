@@ -1,11 +1,11 @@
-"""Which of several processes this one is, as torchrun or SLURM's srun tells it through the environment."""
+"""Which of several processes this one is, from the environment variables of torchrun or SLURM's srun."""
 
 import os
 from typing import NamedTuple
 
 
 class Process(NamedTuple):
-    """One of `world` processes, `local_world` of them on each machine; alone where nobody says otherwise."""
+    """One of `world` processes, `local_world` of them on each machine. By default it is the only one."""
 
     rank: int = 0
     world: int = 1
@@ -15,7 +15,7 @@ class Process(NamedTuple):
 
 
 def this_process() -> Process:
-    """This one. SLURM_NTASKS alone does not count: a batch script has it too, before srun starts anything."""
+    """The current process. SLURM_NTASKS alone does not count: a batch script has it even before srun starts."""
     found = os.environ
     names = {"RANK": 0, "WORLD_SIZE": 1, "LOCAL_RANK": 0, "LOCAL_WORLD_SIZE": 1}
     if names.keys() & found.keys():  # torchrun, which may itself be started by srun

@@ -1,4 +1,4 @@
-"""Packages that only some of the work needs, hence extras of the wheel (pyproject.toml): looked for where it begins."""
+"""Optional packages, which are extras of the wheel (pyproject.toml): work that needs them checks for them first."""
 
 from importlib.util import find_spec
 
@@ -8,7 +8,7 @@ TRAINING = ("lightning", "kmedoids", "matplotlib", "tensorboard")
 
 
 def need(what: str, extra: str, *modules: str) -> None:
-    """Refuse work whose packages are not installed, before it begins; they are looked for, not imported."""
+    """Refuse work whose packages are not installed, before it begins. This does not import them."""
     if missing := [module for module in modules if find_spec(module) is None]:
         them = "it" if len(missing) == 1 else "them"
         raise InputError(f'{what} needs {" and ".join(missing)}; get {them} with `pip install "npdraw[{extra}]"`')

@@ -1,7 +1,7 @@
-"""Atomic files: text, and tensors with a value beside them.
+"""Atomic files: text, and tensors with metadata.
 
-Tensors are safetensors, everything else is text: nothing that is read here can carry code. Every file is written
-under a temporary name, flushed to the disk and renamed, so a reader sees the old file or the new one.
+Tensors are safetensors and everything else is text, so no file read here can carry code. Every file is written under a
+temporary name, flushed to disk and renamed, so a reader sees either the old file or the new one.
 """
 
 import json
@@ -18,24 +18,24 @@ from torch import Tensor
 
 from npdraw.errors import InputError
 
-VERSION = 1  # of every format written here; another is refused
+VERSION = 1  # of every format written here; other versions are refused
 
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when the block ends well, and is removed when it does not."""
+    """A temporary path beside `path`. It replaces `path` if the block succeeds, and is removed if it fails."""
     with replacing_all([path]) as (temporary,):
         yield temporary
 
 
 @contextmanager
 def replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
-    """The same for files that belong together: none takes its place before all are written."""
+    """The same for files that belong together: none is replaced before all are written."""
     writer = f"{os.getpid()}-{threading.get_ident()}"
     temporaries = [path.with_name(f".{path.name}.{writer}.tmp") for path in paths]
     for path in paths:
         if path.is_dir():
-            raise InputError(f"{path} is a folder, and a file is to be written there; remove it, or write elsewhere")
+            raise InputError(f"{path} is a folder, but a file must be written there; remove it, or write elsewhere")
     for path in paths:
         path.parent.mkdir(parents=True, exist_ok=True)
     try:
@@ -70,31 +70,31 @@ def _reason(error: Exception) -> str:
 
 
 def write_tensors(path: str | Path, kind: str, tensors: dict[str, Tensor], meta: dict[str, Any] | None = None) -> None:
-    """Write named tensors with what they are, and a JSON value, as one safetensors file."""
+    """Write named tensors, their kind and JSON metadata as one safetensors file."""
     plain = {k: v.detach().cpu().contiguous() for k, v in tensors.items()}
     header = {"npdraw": json.dumps({"kind": kind, "version": VERSION, "meta": meta or {}})}
     with replacing(Path(path)) as temporary:
         temporary.touch()
-        mode = temporary.stat().st_mode  # that any new file has here; save_file's is readable by its owner alone
+        mode = temporary.stat().st_mode  # the usual mode of a new file; save_file makes it readable only by its owner
         save_file(plain, temporary, metadata=header)
         temporary.chmod(mode)
 
 
 def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The inverse of `write_tensors`; a file of another kind or version is refused."""
+    """The inverse of `write_tensors`. A file of another kind or version is refused."""
     with _opened(path, kind) as (file, meta):
         return {k: file.get_tensor(k) for k in file.keys()}, meta  # noqa: SIM118
 
 
 def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
-    """The value that lies beside tensors, without these."""
+    """The metadata of a file of tensors, without the tensors."""
     with _opened(path, kind) as (_, meta):
         return meta
 
 
 @contextmanager
 def _opened(path: str | Path, kind: str) -> Iterator[tuple[Any, dict[str, Any]]]:
-    """A file of tensors, and the value beside them."""
+    """An open file of tensors, and its metadata."""
     try:
         with safe_open(path, framework="pt") as file:
             header = json.loads((file.metadata() or {}).get("npdraw", "{}"))

@@ -1,7 +1,6 @@
 """Models on the Hugging Face hub, `OWNER/NAME` or `OWNER/NAME@REVISION`: the two files that `store` writes and reads.
 
-What is downloaded lies in the hub's own cache, and what goes wrong is one sentence. Datasets of the hub are in
-data/hub.py.
+Downloads go to the hub's own cache, and every error is one sentence. Datasets on the hub are in data/hub.py.
 """
 
 import re
@@ -34,21 +33,21 @@ images = NPDraw.from_pretrained("{repo}").sample(16, seed=0).images  # (16, C, H
 
 
 def is_repository(source: str | Path) -> bool:
-    """Whether a word is OWNER/NAME, with a revision or not; where a folder OWNER is here, it is a path."""
+    """Whether a word is OWNER/NAME, with or without a revision. If there is a folder OWNER, the word is a path."""
     found = re.fullmatch(r"[\w.-]+/[\w.-]+(@[\w./-]+)?", str(source), re.ASCII)
     return found is not None and not Path(source).parent.is_dir()
 
 
-@cache  # in one process a name means one commit, and is looked up once
+@cache  # a name is looked up once per process, so it always means the same commit
 def download(source: str) -> Path:
-    """The folder with config and weights of a repository, downloaded where they are missing."""
+    """The folder with config and weights of a repository, downloaded if they are missing."""
     from npdraw.store import SETTINGS, WEIGHTS
 
     need(f"{source} is not a folder here, and a model of the hub", "hub", "huggingface_hub")
     from huggingface_hub import snapshot_download
 
     repo, _, revision = source.partition("@")
-    absent = f"{repo} is not a folder here, and the hub has no model of that name, or a private one"
+    absent = f"{repo} is not a folder here, and the hub has no model of that name, or it is private"
     with one_sentence(repo, absent, f"cannot download {repo}", revision):
         found = Path(snapshot_download(repo, revision=revision or None, allow_patterns=[SETTINGS, WEIGHTS]))
     if not (found / SETTINGS).is_file() or not (found / WEIGHTS).is_file():
@@ -57,7 +56,7 @@ def download(source: str) -> Path:
 
 
 def upload(model: "NPDraw", repo: str, private: bool, message: str) -> str:
-    """Write a model to a repository of the hub, which is made where there is none, as one commit: its address."""
+    """Write a model to a repository on the hub, which is created if it is missing: the address of the commit."""
     from npdraw.files import write_text
     from npdraw.store import save_model
 
@@ -65,19 +64,19 @@ def upload(model: "NPDraw", repo: str, private: bool, message: str) -> str:
     from huggingface_hub import HfApi
 
     if not re.fullmatch(r"[\w.-]+/[\w.-]+", repo, re.ASCII):
-        raise InputError(f"a model of the hub is OWNER/NAME, not {repo!r}")
+        raise InputError(f"a model on the hub is OWNER/NAME, not {repo!r}")
     api, failed = HfApi(), f"cannot upload to {repo}"
     with TemporaryDirectory() as folder, one_sentence(repo, failed, failed):
         save_model(model, folder)
         api.create_repo(repo, private=private, exist_ok=True)
-        if not api.file_exists(repo, "README.md"):  # a card that is there stays as it is
+        if not api.file_exists(repo, "README.md"):  # an existing card is not changed
             write_text(Path(folder) / "README.md", CARD.format(repo=repo))
         return str(api.upload_folder(repo_id=repo, folder_path=folder, commit_message=message).commit_url)
 
 
 @contextmanager
 def one_sentence(repo: str, absent: str, failed: str, revision: str = "") -> Iterator[None]:
-    """What goes wrong with the hub, each as one sentence; `absent` and `failed` are the beginnings of two of them."""
+    """Turn every error of the hub into one sentence. `absent` and `failed` are the beginnings of two of them."""
     from huggingface_hub import errors
 
     try:
@@ -92,10 +91,10 @@ def one_sentence(repo: str, absent: str, failed: str, revision: str = "") -> Ite
         raise InputError(f"{absent}; check the name, or log in with `hf auth login`") from error
     except errors.RevisionNotFoundError as error:
         raise InputError(f"{repo} has no commit {revision}; copy one from its page on the hub") from error
-    except Exception as error:  # httpx, xet and the disk have their own, and several lines for each
+    except Exception as error:  # httpx, xet and the disk raise their own errors, of several lines each
         cause = error.__cause__ if isinstance(error, errors.LocalEntryNotFoundError) and error.__cause__ else error
         lines = [*filter(None, map(str.strip, str(cause).splitlines())), type(cause).__name__]
         raise InputError(
-            f"{failed} ({lines[0].rstrip('.')}); check the network and the room on the disk, "
+            f"{failed} ({lines[0].rstrip('.')}); check the network and the free disk space, "
             "then run the same command again"
         ) from error

@@ -1,9 +1,9 @@
-"""Models by name: where each lies, and how those that a wheel does not carry are fetched.
+"""Models by name: where each is, and how to download those that a wheel does not contain.
 
-`pretrained.json` lists them: set, FID, licence, files with sizes and hashes, and the places to fetch from. A name is
-looked for in the folder $NPDRAW_MODELS, in the package (a wheel carries `digits`, a checkout all) and in the cache;
-else it is fetched into the cache, once, and each file is believed by its SHA-256 alone. $NPDRAW_MODELS may be a
-mirror's address instead, which is then asked first.
+`pretrained.json` lists them: set, FID, licence, files with sizes and hashes, and the addresses to download from. A
+name is looked up in the folder $NPDRAW_MODELS, in the package (a wheel contains `digits`, a checkout all) and in the
+cache. If it is in none of them, it is downloaded into the cache once. Each file is checked against its SHA-256.
+$NPDRAW_MODELS may instead be the address of a mirror, which is then tried first.
 """
 
 import json
@@ -19,7 +19,7 @@ from npdraw.errors import InputError
 SHIPPED = Path(str(resources.files("npdraw"))) / "models"
 LIST = SHIPPED.with_name("pretrained.json")
 VARIABLE = "NPDRAW_MODELS"
-LAST = "config.json"  # fetched last: a folder that has it is whole
+LAST = "config.json"  # downloaded last: a folder that has it is complete
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Pretrained:
 
     name: str
     set: str
-    fid: float | None  # protocol `paper`; None where the set has too few test images
+    fid: float | None  # protocol `paper`; None if the set has too few test images
     licence: str  # of the images it learned from
     files: dict[str, list[Any]]  # bytes and SHA-256 of each
 
@@ -39,7 +39,7 @@ class Pretrained:
 
     @property
     def folder(self) -> Path:
-        """Where it lies in the cache, or will; other weights of the same name lie elsewhere."""
+        """Its folder in the cache, whether it exists yet or not. Other weights of the same name have another folder."""
         from npdraw.data import own_folder
 
         return own_folder() / "models" / f"{self.name}-{self.files['model.safetensors'][1][:12]}"
@@ -53,7 +53,7 @@ def listed() -> dict[str, Pretrained]:
 
 
 def find(name: str) -> tuple[Path, str] | None:
-    """The folder of a model that is here already, and what to call that place; None where it must be fetched."""
+    """The folder of a model on this machine, and a name for that place; None if it must be downloaded."""
     chosen = _chosen()
     if chosen and not _is_address(chosen) and (Path(chosen).expanduser() / name / LAST).is_file():
         return Path(chosen).expanduser() / name, f"in {VARIABLE}"
@@ -65,7 +65,7 @@ def find(name: str) -> tuple[Path, str] | None:
 
 
 def get(name: str) -> Path:
-    """Fetch a model of the list into the cache: its folder there. Of two processes one downloads, the other waits."""
+    """Download a model into the cache and return its folder. If two processes do so, one downloads and one waits."""
     from npdraw.data.fetch import Remote, fetch
     from npdraw.progress import Progress
 
@@ -75,7 +75,7 @@ def get(name: str) -> Path:
         places.insert(0, chosen.rstrip("/") + "/{name}/{file}")
     advice = f"Set {VARIABLE} to a folder that holds {name}/, such as src/npdraw/models of a checkout, or to a mirror"
     with Progress() as progress:
-        progress.say(f"{name}: {model.size / 1e6:.1f} MB go to {model.folder}")
+        progress.say(f"{name}: downloading {model.size / 1e6:.1f} MB to {model.folder}")
         for file, (size, sha256) in sorted(model.files.items(), key=lambda item: item[0] == LAST):
             urls = tuple(place.format(name=name, file=file) for place in places)
             fetch(Remote(file, urls, f"sha256:{sha256}", size), model.folder, progress, advice)
@@ -84,7 +84,7 @@ def get(name: str) -> Path:
 
 
 def _chosen() -> str:
-    """What $NPDRAW_MODELS says, if it makes sense."""
+    """The value of $NPDRAW_MODELS; one that cannot be used is refused."""
     chosen = os.environ.get(VARIABLE, "")
     if chosen and not _is_address(chosen) and not Path(chosen).expanduser().is_dir():
         raise InputError(f"{VARIABLE} is {chosen}, which is neither a folder nor an address that begins with https://")

@@ -1,5 +1,5 @@
-"""`Progress`: how long work tells a person that it goes on. A bar with rate and remaining time in a terminal; a plain
-line every so often elsewhere, so that a log file stays short. Of several processes the first alone speaks.
+"""`Progress`: shows the progress of long work. In a terminal it is a bar with the remaining time. Elsewhere it is a
+plain line now and then, so that a log file stays short. Only the first process prints.
 """
 
 import time
@@ -17,7 +17,7 @@ EVERY = 15.0  # seconds between plain lines
 
 
 class Progress:
-    """One bar at a time: `start(title, total, done)`, then `step(text)` once a step, or once for several."""
+    """One bar at a time: `start(title, total, done)`, then `step(text)` once per step, or once for several steps."""
 
     def __init__(self, quiet: bool = False):
         quiet = quiet or this_process().rank > 0
@@ -43,11 +43,11 @@ class Progress:
             self._bar.stop()
 
     def say(self, text: str) -> None:
-        """One line that stays."""
+        """Print a line that stays."""
         self.console.print(text, markup=False)
 
     def start(self, title: str, total: int, done: int = 0, early: bool = False) -> None:
-        """Begin with some work; `early`: it may end before all of it is done."""
+        """Begin a piece of work. `early`: it may end before `total` is reached."""
         self.title, self.total, self.done, self._first = title, total, done, done
         self._most = "at most " if early else ""
         self._began = self._said = time.monotonic()
@@ -72,7 +72,7 @@ class Progress:
 
 
 def say(text: str, quiet: bool = False) -> None:
-    """A line for the person; of several processes the first alone speaks."""
+    """Print a line. Only the first process prints."""
     if not quiet and this_process().rank == 0:
         print(text, flush=True)
 

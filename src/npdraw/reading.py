@@ -1,4 +1,4 @@
-"""How images are read for a model: in its size and colour, with its ink, inverted as its own were."""
+"""How images are read for a model: in its size and colour, binarised and inverted like its training images."""
 
 import io
 from pathlib import Path
@@ -17,8 +17,8 @@ from npdraw.model import NPDraw
 
 
 def reading_for(model: NPDraw, source: str) -> Reading:
-    """How a model wants images read: own pictures are cropped, resized and inverted as those were that it was trained
-    on. The pictures that it was trained on themselves are read as they were then, and are prepared already."""
+    """How to read images for a model. Other pictures are cropped, resized and inverted like those that it was trained
+    on. The training pictures themselves are read as they were for training, and are already prepared."""
     c = model.config
     if is_images(source) and Path(source).expanduser().resolve() == Path(c.data.source).expanduser().resolve():
         return c.reading
@@ -31,16 +31,16 @@ def reading_for(model: NPDraw, source: str) -> Reading:
 
 
 def light_on_dark(model: NPDraw, images: Tensor, said: show.Inscription | None) -> bool:
-    """Whether images (N,C,H,W) uint8 that were inverted as the model's own were light on dark before: ink on paper is
-    all that such a model knows. Judged as training judges a set, though these may be few, or one; but a picture that
-    says that npdraw made it is as such models show pictures, however dark."""
+    """Whether images (N,C,H,W) uint8 were light on dark before they were inverted like the model's training images.
+    Such a model knows only ink on paper. The test is the one that training applies to a set, though these images may
+    be few, or only one. A picture that npdraw made counts as ink on paper, however dark it is."""
     c, some = model.config, images[:: -(-len(images) // LOOKED_AT)]
     return said is None and c.data.inverted and c.reading.invert == "auto" and looks_like_paper(some.numpy())
 
 
 def own_pixels(model: NPDraw, data: bytes) -> Tensor | None:
-    """The pixels of a PNG that npdraw wrote, (1,C,H,W) uint8 as the model sees them: every n-th, where n is what it was
-    enlarged by. None where it is not such a PNG of this model's size any more."""
+    """The pixels of a PNG that npdraw wrote, (1,C,H,W) uint8 as the model sees them. If the PNG is enlarged n times,
+    they are every n-th pixel. None if the PNG no longer has this form or the size of this model."""
     c = model.config.data
     try:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as opened:
@@ -49,7 +49,7 @@ def own_pixels(model: NPDraw, data: bytes) -> Tensor | None:
             if not scale or (opened.mode, opened.size) != wanted:
                 return None
             pixels: show.Pixels = np.asarray(opened)
-    except Exception:  # decoders raise much on broken files; `open_picture` tells of it
+    except Exception:  # decoders raise many errors on broken files; `open_picture` reports them
         return None
     small = pixels[::scale, ::scale]
     if not np.array_equal(np.repeat(np.repeat(small, scale, 0), scale, 1), pixels):
@@ -59,6 +59,6 @@ def own_pixels(model: NPDraw, data: bytes) -> Tensor | None:
 
 
 def as_seen(model: NPDraw, pixels: Tensor) -> Tensor:
-    """Images as the model's posterior sees them: floats in [0, 1] on its device, binarised where it was trained so."""
+    """Images as the model's posterior sees them: floats in [0, 1] on its device, binarised if it was trained so."""
     images = to_unit(pixels.to(model.device))
     return binarise(images, torch.arange(len(images))) if model.config.data.ink else images

@@ -1,10 +1,10 @@
-"""Pictures: tensors become PIL images and files here, and nowhere else.
+"""Pictures: only this module turns tensors into PIL images and files.
 
 Choices:
-- Tensors are floats in [0, 1], channels first, grey (C=1) or colour (C=3); `canvas.to_bytes` has the one rounding rule.
-- Images are only ever enlarged by whole factors and by nearest neighbour, so a pixel of the model stays a square.
-- Sheets lie on a dark ground with mid-grey gaps: black images are seen apart, and white ones do not glare.
-- A file is written under a temporary name in its folder and then renamed, so a reader never meets half of it.
+- Tensors are floats in [0, 1], channels first, grey (C=1) or colour (C=3); `canvas.to_bytes` has the rounding rule.
+- Images are only enlarged by whole factors, by nearest neighbour, so a pixel of the model stays a square.
+- Sheets have a dark background with mid-grey gaps: black images stay apart, and white ones do not glare.
+- A file is written under a temporary name in its folder and then renamed, so a reader never sees half a file.
 - matplotlib and imageio-ffmpeg are imported where they are used: `import npdraw.show` needs pillow and numpy only.
 """
 
@@ -38,10 +38,10 @@ GAP: Color = (72, 84, 106)  # a grey with some blue, so that no grey pixel of a 
 TEXT: Color = (222, 224, 228)
 ACCENT: Color = (255, 136, 20)
 FONT_SIZE = 15
-HOLD = 4  # frames that the finished canvas and the decoded image stay
+HOLD = 4  # frames for which the finished canvas and the decoded image stay
 FADE = 3  # frames between the two
-LAST_SECONDS = 2.0  # how long an animation rests before it begins again
-KEYWORD = "npdraw"  # of the text in a PNG that says which drawing it shows
+LAST_SECONDS = 2.0  # how long an animation pauses before it repeats
+KEYWORD = "npdraw"  # key of the text in a PNG that holds its drawing
 
 
 def to_uint8(images: Tensor) -> Pixels:
@@ -62,10 +62,10 @@ def grid(
     gap: int | None = None,
     labels: Sequence[str] | None = None,
 ) -> Image.Image:
-    """A contact sheet of images (B,C,H,W), row by row, with a label under each where `labels` are given.
+    """A contact sheet of images (B,C,H,W), row by row, with a label under each if `labels` are given.
 
-    `scale` enlarges every pixel; by default the sheet is 600 to 1000 pixels wide where whole factors allow. `gap` is
-    in pixels of the sheet, by default 2 to 4 with the scale, and also surrounds the sheet.
+    `scale` enlarges every pixel. By default the sheet is 600 to 1000 pixels wide, if whole factors allow. `gap` is in
+    pixels of the sheet, by default 2 to 4, growing with the scale. It also surrounds the sheet.
     """
     tiles = _rgb(images)
     columns, scale, gap = _plan(tiles.shape, columns or math.ceil(math.sqrt(len(tiles))), scale, gap)
@@ -86,10 +86,10 @@ def grid(
 def pairs(
     rows: Mapping[str, Tensor], columns: int | None = None, scale: int | None = None, gap: int | None = None
 ) -> Image.Image:
-    """Views of the same B images under each other, one labelled row a view: {"image": (B,C,H,W), "canvas": ...}.
+    """Views of the same B images, one labelled row per view: {"image": (B,C,H,W), "canvas": ...}.
 
-    Views of other sizes (a canvas of 32 for an image of 64) are brought to the largest by nearest neighbour. More
-    images than `columns` (about 10 by default) continue in a further band of rows.
+    Smaller views (a canvas of 32 for an image of 64) are enlarged to the largest by nearest neighbour. If there are
+    more images than `columns` (about 10 by default), they continue in another band of rows.
     """
     views = {name: _rgb(x) for name, x in rows.items()}
     counts = {len(x) for x in views.values()}
@@ -117,11 +117,11 @@ def pairs(
 
 
 def bank_picture(parts: Tensor, columns: int | None = None, scale: int | None = None) -> Image.Image:
-    """The parts (M,C,K,K) as a palette in the order of their indices; each row begins with the index of its first."""
+    """The parts (M,C,K,K) as a palette in index order; each row begins with the index of its first part."""
     tiles = _rgb(parts)
     columns = columns or (10 if len(tiles) <= 100 else 20 if len(tiles) <= 400 else 40)
     columns, scale, gap = _plan(tiles.shape, columns, scale, None)
-    gap = max(gap, scale // 2)  # parts are few large pixels: a thin gap would pass for one of them
+    gap = max(gap, scale // 2)  # parts are a few large pixels: a thin gap would look like one of them
     h = tiles.shape[1] * scale
     labels = [(gap + r * (h + gap) + h / 2, str(r * columns)) for r in range(math.ceil(len(tiles) / columns))]
     return _label_left(_sheet(_resize(tiles, h, tiles.shape[2] * scale), columns, gap), labels)
@@ -136,12 +136,12 @@ def animation_frames(
     scale: int | None = None,
     empty: float = 0.0,
 ) -> list[Image.Image]:
-    """B drawings made step by step in one sheet: what `render_steps` gives, and what the decoder made of it.
+    """Frames of B drawings, step by step in one sheet, from the results of `render_steps` and of the decoder.
 
     canvases (B,T,C,H,W), masks (B,T,1,H,W), whether (B,T), images (B,C,*,*). The frames are: the empty canvas, of the
-    level `empty`; one a step, with the cell of the newest part outlined, where a drawing did not skip it; the finished
-    canvas (`HOLD` frames); and with images a fade (`FADE` frames) into them (`HOLD` frames). A step that every drawing
-    skips has no frame. Width and height are even, as H.264 wants them.
+    level `empty`; one frame per step, with the cell of the newest part outlined unless the drawing skips the step; the
+    finished canvas (`HOLD` frames); and, if images are given, a fade (`FADE` frames) into them (`HOLD` frames). A step
+    that every drawing skips has no frame. Width and height are even, as H.264 requires.
     """
     b, t = whether.shape
     if canvases.ndim != 5 or canvases.shape[:2] != (b, t) or masks.shape != (b, t, 1, *canvases.shape[3:]):
@@ -184,7 +184,7 @@ def animation_frames(
 
 
 def animation_paths(path_stem: Path | str, endings: Sequence[str] = (".gif", ".mp4")) -> list[Path]:
-    """The files that `save_animation` writes, whether their name is given with an ending or not."""
+    """The files that `save_animation` writes. The given name may have a suffix or not."""
     stem = Path(path_stem)
     stem = stem.with_suffix("") if stem.suffix in (".gif", ".mp4") else stem
     return [stem.with_name(stem.name + end) for end in endings]
@@ -193,8 +193,8 @@ def animation_paths(path_stem: Path | str, endings: Sequence[str] = (".gif", ".m
 def save_animation(
     frames: Sequence[Image.Image], path_stem: Path | str, fps: int = 8, endings: Sequence[str] = (".gif", ".mp4")
 ) -> list[Path]:
-    """Write frames as `path_stem`.gif, which loops for ever, and .mp4 (H.264); both rest on the last frame. Where the
-    encoder of the latter is not installed, it is omitted, and a line says so."""
+    """Write frames as `path_stem`.gif, which loops forever, and .mp4 (H.264). Both pause on the last frame. If the
+    encoder for the MP4 is not installed, the MP4 is omitted, and a line says so."""
     if not frames or len({f.size for f in frames}) != 1:
         raise InputError("an animation needs frames, all of one size")
     if ".mp4" in endings:
@@ -214,15 +214,15 @@ def save_animation(
 
 
 def save_picture(image: Image.Image, path: Path | str, said: PngInfo | None = None) -> Path:
-    """Write one PNG, with what `inscribed` says of it."""
+    """Write one PNG, with the text that `inscribed` makes."""
     with replacing(Path(path)) as temporary:
         image.save(temporary, "PNG", optimize=True, pnginfo=said)
     return Path(path)
 
 
 class Inscription(NamedTuple):
-    """What a PNG says of the drawing that it shows: one drawing, the model's name, the hash of its weights (16 digits),
-    of a sample its seed and of a flow's picture the freedom and the evaluations that it was made with."""
+    """What a PNG says about its drawing: the drawing, the model's name and the hash of its weights (16 digits). For a
+    sample also its seed; for a picture by a flow also the freedom and the evaluations that it was made with."""
 
     drawing: Drawing
     model: str
@@ -233,7 +233,7 @@ class Inscription(NamedTuple):
 
     @property
     def told(self) -> dict[str, float]:
-        """What `NPDraw.decode` must be told beside the seed, for the same picture."""
+        """The settings that `NPDraw.decode` needs, beside the seed, to make the same picture."""
         told = {"freedom": self.freedom, "evaluations": self.evaluations}
         return {name: value for name, value in told.items() if value is not None}
 
@@ -246,7 +246,7 @@ def inscribed(
     freedom: float | None = None,
     evaluations: int | None = None,
 ) -> PngInfo:
-    """The text that goes into a PNG (`save(..., pnginfo=...)`), from which `inscription` has the drawing again."""
+    """The text that goes into a PNG (`save(..., pnginfo=...)`). `inscription` reads the drawing from it."""
     origin = {"model": model, "weights": weights, "seed": seed, "freedom": freedom, "evaluations": evaluations}
     said = {"drawing": json.loads(drawing.to_json()), **origin}
     info = PngInfo()
@@ -255,7 +255,7 @@ def inscribed(
 
 
 def inscription(data: bytes) -> Inscription | None:
-    """What the text in a PNG says, without decoding its pixels; None where there is none, or none that makes sense."""
+    """What the text in a PNG says, without decoding its pixels; None if there is no text or no valid one."""
     try:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
             said = json.loads(image.info[KEYWORD])
@@ -263,13 +263,13 @@ def inscription(data: bytes) -> Inscription | None:
         seed = seed if is_seed(seed) else None
         if len(drawing) == 1 and all(isinstance(said[k], str) for k in ("model", "weights")):
             return Inscription(drawing, said["model"], said["weights"], seed, **settings_in(said))
-    except Exception:  # a file by anyone: Pillow and the reading of JSON raise much
+    except Exception:  # the file is not trusted, and Pillow and JSON raise many kinds of errors
         pass
     return None
 
 
 def settings_in(said: Mapping[str, Any]) -> dict[str, Any]:
-    """Freedom and evaluations that stand beside a drawing, in a PNG or in JSON by anyone, where they make sense."""
+    """The valid settings (freedom, evaluations) beside a drawing in a PNG or JSON file, which is not trusted."""
     found = dict[str, Any]()
     if type(freedom := said.get("freedom", -1)) in (int, float) and 0 <= freedom <= 1:
         found["freedom"] = float(freedom)
@@ -279,14 +279,14 @@ def settings_in(said: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def png_data_uri(image: Image.Image) -> str:
-    """The picture as the `src` of an HTML image, for what notebooks show of our objects."""
+    """The picture as the `src` of an HTML image, with which notebooks show our objects."""
     buffer = io.BytesIO()
     image.save(buffer, "PNG", optimize=True)
     return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
 
 
 def curves(metrics: Sequence[Mapping[str, Any]], path: Path | str, keys: Sequence[str]) -> Path:
-    """Plot rows of a metrics.jsonl over "step" as a PNG: one panel a key, one line a "stage"."""
+    """Plot rows of a metrics.jsonl over "step" as a PNG: one panel per key, one line per "stage"."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
     from matplotlib.style import context
@@ -314,7 +314,7 @@ def curves(metrics: Sequence[Mapping[str, Any]], path: Path | str, keys: Sequenc
 
 
 def _rgb(images: Tensor) -> Pixels:
-    """(B,C,H,W) -> (B,H,W,3), and an error where there is nothing to show."""
+    """(B,C,H,W) -> (B,H,W,3). It is an error if there is nothing to show."""
     pixels = to_uint8(images)
     if pixels.size == 0:
         raise InputError(f"there is nothing to show in images of shape {tuple(images.shape)}")
@@ -357,7 +357,7 @@ def _sheet(tiles: Pixels, columns: int, gap: int, below: int = 0) -> Pixels:
 
 
 def _outline(tile: Pixels, cell: npt.NDArray[np.bool_], line: int) -> None:
-    """Frame the cell, a mask (H,W), on its enlarged tile (h,w,3), in place: just outside it, but inside the tile."""
+    """Draw a frame around the cell, a mask (H,W), on its enlarged tile (h,w,3), in place. It stays inside the tile."""
     if not cell.any():
         return
     spans = []
@@ -371,7 +371,7 @@ def _outline(tile: Pixels, cell: npt.NDArray[np.bool_], line: int) -> None:
 
 
 def _write(image: Image.Image, at: tuple[float, float], text: str, anchor: str, width: float = math.inf) -> None:
-    """Write text, shortened with an ellipsis where it is wider than `width`."""
+    """Write text, shortened with an ellipsis if it is wider than `width`."""
     font = ImageFont.load_default(FONT_SIZE)
     short = text
     while short and font.getlength(short) > width:
@@ -381,7 +381,7 @@ def _write(image: Image.Image, at: tuple[float, float], text: str, anchor: str, 
 
 
 def _label_left(sheet: Pixels, labels: Sequence[tuple[float, str]]) -> Image.Image:
-    """Put a dark margin with labels (height of the middle, text) at the left of a sheet."""
+    """Add a dark margin with labels (height of the middle, text) to the left of a sheet."""
     font = ImageFont.load_default(FONT_SIZE)
     margin = math.ceil(max(font.getlength(text) for _, text in labels)) + 20
     picture = Image.new("RGB", (margin + sheet.shape[1], sheet.shape[0]), BACK)
@@ -401,7 +401,7 @@ def _even(image: Image.Image) -> Image.Image:
 
 
 def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
-    """Black, our own four colours, and 251 of the pictures, moved to the middle of what they stand for."""
+    """Black, our own four colours, and 251 colours of the pictures, each in the middle of those that it replaces."""
     stacked = Image.fromarray(np.concatenate([np.asarray(picture) for picture in pictures]))
     found = stacked.quantize(251, Image.Quantize.MEDIANCUT, kmeans=3).getpalette() or []
     palette = Image.new("P", (1, 1))
@@ -410,7 +410,7 @@ def _palette(pictures: Sequence[Image.Image]) -> Image.Image:
 
 
 def _write_gif(frames: Sequence[Image.Image], path: Path, fps: int) -> None:
-    """One palette for all frames, so that what is still stays still, but for the last, which is looked at longest."""
+    """One palette for all frames, so that still pixels do not flicker. The last frame, seen longest, has its own."""
     common = _palette([frames[round(i * (len(frames) - 1) / 5)] for i in range(6)])
     own = frames[-1].quantize(palette=_palette(frames[-1:]), dither=Image.Dither.NONE)
     indexed = [own if f == frames[-1] else f.quantize(palette=common, dither=Image.Dither.NONE) for f in frames]
@@ -419,7 +419,7 @@ def _write_gif(frames: Sequence[Image.Image], path: Path, fps: int) -> None:
 
 
 def _write_mp4(frames: Sequence[Image.Image], path: Path, fps: int) -> None:
-    """H.264 by the encoder that imageio-ffmpeg carries, in the one pixel format that every player shows."""
+    """H.264 by the encoder in imageio-ffmpeg, in the pixel format that every player supports."""
     import imageio_ffmpeg
 
     options = ["-f", "mp4", "-movflags", "+faststart", "-crf", "20", "-preset", "medium"]

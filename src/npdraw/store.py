@@ -1,4 +1,4 @@
-"""Models, banks, drawings and configs at rest: the names of their files and what is in them (files.py writes them)."""
+"""Models, banks, drawings and configs on disk: file names and contents (files.py does the writing)."""
 
 import hashlib
 import json
@@ -22,7 +22,7 @@ from npdraw.model import NPDraw
 from npdraw.words import did_you_mean
 
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
-FACTOR = ".factor"  # after the name of a weight in 8 bits
+FACTOR = ".factor"  # suffix for the factor of a weight in 8 bits
 
 
 # --- banks and drawings ---
@@ -41,19 +41,19 @@ def load_bank(path: str | Path) -> PartBank:
 
 
 def save_drawing(drawing: Drawing, path: str | Path, bank: PartBank | None = None, **beside: Any) -> None:
-    """Drawings as JSON; with a bank it says of which parts they are, and what else stands beside them."""
+    """Write drawings as JSON, with the digest of the bank, if one is given, and further values in `beside`."""
     write_text(path, drawing.to_json(**({} if bank is None else {"bank": bank.digest}), **beside) + "\n")
 
 
 def load_drawing(path: str | Path, bank: PartBank | None = None) -> Drawing:
-    """Drawings from JSON; of parts of another bank, where the file says of which they are, they are refused."""
+    """Drawings from JSON. If the file names its bank and that is not `bank`, it is refused."""
     text = read_text(path)
     try:
         drawing = Drawing.from_json(text)
     except InputError as error:
         raise InputError(f"{path}: {error}") from None
     if bank is not None and json.loads(text).get("bank", bank.digest) != bank.digest:
-        raise InputError(f"{path} holds drawings of other parts; use the model, or the bank, that they were made with")
+        raise InputError(f"{path} holds drawings of other parts; use the model or the bank that made them")
     return drawing
 
 
@@ -61,10 +61,10 @@ def load_drawing(path: str | Path, bank: PartBank | None = None) -> Drawing:
 
 
 def save_model(model: NPDraw, folder: str | Path, small: bool = False) -> None:
-    """Weights and config into a folder; `small` stores float tensors in half precision, and the convolutions of a flow
-    in 8 bits (all are loaded as float32 again).
+    """Write weights and config to a folder. `small` stores float tensors in half precision, and the convolutions of a
+    flow in 8 bits. All are loaded as float32 again.
 
-    What made the weights goes with them, where it is known: of a model that was trained or loaded.
+    The provenance of the weights is stored with them, if it is known: if the model was trained or loaded.
     """
     state = _shrunk(model) if small else model.state_dict()
     write_tensors(Path(folder) / WEIGHTS, "model", state, model.provenance)
@@ -73,8 +73,8 @@ def save_model(model: NPDraw, folder: str | Path, small: bool = False) -> None:
 
 
 def _shrunk(model: NPDraw) -> dict[str, Tensor]:
-    """The weights as `small` stores them. A convolution becomes whole numbers from -127 to 127, with a factor for each
-    of its outputs beside them."""
+    """The weights as `small` stores them. A convolution becomes integers from -127 to 127, with one factor per output
+    channel."""
     state = dict[str, Tensor]()
     for name, x in model.state_dict().items():
         if isinstance(model.decoder, Flow) and name.startswith("decoder.") and x.ndim == 4:
@@ -86,7 +86,7 @@ def _shrunk(model: NPDraw) -> dict[str, Tensor]:
 
 
 def _grown(tensors: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
-    """The inverse of `_shrunk`, of a file that anybody may have written."""
+    """The inverse of `_shrunk`. The file is not trusted: anybody may have written it."""
     factors = {name: tensors[name + FACTOR] for name in tensors if name + FACTOR in tensors}
     rest = {k: v for k, v in tensors.items() if k.removesuffix(FACTOR) not in factors}
     for name, factor in factors.items():
@@ -99,7 +99,7 @@ def _grown(tensors: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
 
 
 def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw:
-    """A model from a saved folder, a run directory, by name or from the hub; evaluation mode, weights frozen."""
+    """Load a model from a saved folder, a run, by name or from the hub, in evaluation mode, with frozen weights."""
     folder, config = _model_folder(source), model_config(source)
     stored, made = read_tensors(folder / WEIGHTS, "model")
     tensors = _grown(stored, folder / WEIGHTS)
@@ -138,7 +138,7 @@ def model_config(source: str | Path) -> Config:
 
 
 def _find(source: str | Path) -> Path | None:
-    """The folder with a model that is here: as given, of a run, or of a model by name."""
+    """The folder of a model on this machine: as given, in a run, or by name. None if there is none."""
     path, name = Path(source), str(source)
     own = next((p for p in (path, path / "model") if (p / SETTINGS).is_file()), None)
     named = pretrained.find(name) if own is None and path.name == name else None
@@ -149,7 +149,7 @@ def _model_folder(source: str | Path) -> Path:
     if (folder := _find(source)) is not None:
         return folder
     if (Path(source) / "config.yaml").is_file():
-        raise InputError(f"the run in {source} has no model yet; let it train further")
+        raise InputError(f"the run in {source} has no model yet; train it further")
     names = pretrained.listed()
     if str(source) in names:
         return pretrained.get(str(source))
@@ -162,13 +162,13 @@ def _model_folder(source: str | Path) -> Path:
 
 
 def is_model(source: str | Path) -> bool:
-    """Whether a word names a model, here or to be fetched, or a run that has none yet."""
+    """Whether a word names a model, here or to be downloaded, or a run that has no model yet."""
     named = str(source) in pretrained.listed() or hub.is_repository(source)
     return named or _find(source) is not None or (Path(source) / "config.yaml").is_file()
 
 
 def expect_here(source: str | Path) -> None:
-    """Refuse a model that would have to be fetched: for dry runs."""
+    """Refuse a model that must be downloaded first: a dry run downloads nothing."""
     if _find(source) is None and (model := pretrained.listed().get(str(source))):
         raise InputError(f"{source} is not here yet; npdraw info {source} fetches it ({model.size / 1e6:.1f} MB)")
     if _find(source) is None and hub.is_repository(source):
@@ -182,12 +182,12 @@ def weights_hash(source: str | Path) -> str:
 
 
 def provenance(source: str | Path) -> dict[str, Any]:
-    """What made a model's weights: command, npdraw, commit, data, torch, device, trained; {} where nobody knows."""
+    """What made a model's weights: command, npdraw, commit, data, torch, device, trained; {} if it is not known."""
     return read_meta(_model_folder(source) / WEIGHTS, "model")
 
 
 def shipped_scores(source: str | Path) -> dict[str, Any]:
-    """The scores.json of a model by name, or of its folder; {} of any other."""
+    """The scores.json of a model by name, or of its folder; {} for any other model."""
     folder = _model_folder(source).resolve()
     found = map(pretrained.find, {*shipped_models(), *pretrained.listed()})
     shipped = folder in [place[0].resolve() for place in found if place]
@@ -195,12 +195,12 @@ def shipped_scores(source: str | Path) -> dict[str, Any]:
 
 
 def all_spells(made: Mapping[str, Any], config: Config) -> dict[str, dict[str, Any]]:
-    """By stage: epochs over all spells of training, which one was kept, and with what score, from what a scores.json
-    says of how a model was made; its `config` is that of the last spell, and so is what was kept."""
+    """For each stage: the epochs over all spells of training, the epoch that was kept, and its score. `made` is from a
+    scores.json. `config` and the kept epoch in `made` are those of the last spell."""
     last = {"prior": config.prior_stage.epochs, "model": config.model_stage.epochs}
     stages = {}
     for stage, epochs in made["epochs"].items():
-        if kept := made.get("trained", {}).get(stage, {}):  # epoch 0: of an earlier spell
+        if kept := made.get("trained", {}).get(stage, {}):  # epoch 0 means: kept from an earlier spell
             before = max(0, epochs - last.get(stage, epochs))
             kept = {**kept, "epoch": before + kept["epoch"] if kept["epoch"] else made.get(f"{stage}_epoch")}
         stages[stage] = {"epochs": epochs, **kept}
@@ -222,7 +222,7 @@ def presets() -> dict[str, Path]:
 
 
 def read_config(path: str | Path) -> Config:
-    """A config from a YAML file; what the file leaves out keeps its default."""
+    """A config from a YAML file. Fields that the file omits keep their defaults."""
     try:
         data = yaml.safe_load(read_text(path))
     except (yaml.YAMLError, RecursionError) as error:

@@ -450,8 +450,8 @@ def sketches_that_are_wrong(said: dict[str, Any]) -> dict[str, Any]:
         deep = [deep]
     return {
         "too deep": (deep, "sketches"),
-        "fewer": ([], "1 drawing, but sketches of 0"),
-        "more": ([row, row], "but sketches of 2"),
+        "fewer": ([], "1 drawing, but 0 sketches"),
+        "more": ([row, row], "but 2 sketches"),
         "no list": ({"what": 3}, "sketches"),
         "no rows": ([3], "must be a list of 9 integers"),
         "another part": ([row | {"what": [99] * 9, "whether": [1] * 9}], "what is 99"),
@@ -531,7 +531,7 @@ WRONG = {
     "evaluations of another's film": ("animate plain a.png --evaluations 1 --out new", "omit it"),
     "freedom of a picture that is there": (
         "animate flow own.png --freedom 0.5 --out new",
-        "own.png carries its drawing, and its animation ends in that very picture; omit --freedom",
+        "own.png carries its drawing, and its animation ends in exactly that picture; omit --freedom",
     ),
     "none": ("sample flow --evaluations 0 --out new", "--evaluations must be from 1 to 99, not 0"),
     "fewer than none": ("animate flow a.png --evaluations -1 --out new", "must be from 1"),
@@ -542,7 +542,7 @@ WRONG = {
     "freedom that was never learned": ("sample strict --freedom 0.5 --out new", "learned from canvases with noise"),
     "freedom that is no number": ("edit flow a.png b.png --region 0,0,12,4 --freedom nan --out new", "not nan"),
     "an option of a verb without": ("info flow --freedom 1", "npdraw info has no option --freedom; it has none"),
-    "freedom of samples": ("evaluate strokes.npz --against strokes.npz --freedom 1 --out new", "are of models, and"),
+    "freedom of samples": ("evaluate strokes.npz --against strokes.npz --freedom 1 --out new", "need a model, and"),
     "a likelihood of a flow": (
         "evaluate flow --metrics kid,nll --against nowhere.npz --out new",  # which nobody looks for
         "--metrics nll needs a likelihood of pixels",

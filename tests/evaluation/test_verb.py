@@ -88,8 +88,8 @@ def test_binarise_is_the_models_own_or_as_asked(home: Path, tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["nothing"], "nothing is no model and holds no samples; give a run"),
-        (["nothing.npz", "--against", "digits"], "nothing.npz is no model and holds no samples"),
+        (["nothing"], "nothing is not a model and holds no samples; give a run"),
+        (["nothing.npz", "--against", "digits"], "nothing.npz is not a model and holds no samples"),
         (["{home}/samples", "--against", "{home}/strokes.npz"], "its samples are {home}/samples/images"),
         (["{home}/pngs"], "say with --against which images"),
         (["{home}/pngs", "--against", "digits"], "samples are 12x12 grey, the images of digits are 28x28 grey"),

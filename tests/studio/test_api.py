@@ -238,4 +238,4 @@ def test_a_film_has_a_limit_of_pixels() -> None:
     large = small()
     large.decoder.size = (9, 64)
     response = ask(studio(large), "POST", "/api/export", json={"cells": CELLS, "format": "gif", "scale": 32})
-    assert response.status_code == 400 and "scale may be 16" in response.json()["error"]
+    assert response.status_code == 400 and "scale may be at most 16" in response.json()["error"]

@@ -1,4 +1,4 @@
-"""The verb `complete`: some places of a drawing are kept, and the prior draws the rest."""
+"""The verb `complete`: keep some places of a drawing and let the prior draw the rest."""
 
 import re
 from dataclasses import dataclass, field
@@ -19,48 +19,51 @@ if TYPE_CHECKING:
     from npdraw.drawing import Drawing
     from npdraw.model import NPDraw
 
-WIDTH, COLUMNS = 100, 9  # completions.png: pixels of one image at least, so that its label fits; images a row
-HATCH = 4  # pixels of a stripe over what is not kept
+WIDTH, COLUMNS = 100, 9  # completions.png: least width of an image, so that its label fits; images per row
+HATCH = 4  # width in pixels of the stripes over cells that are not kept
 MOST = 1000  # completions
-PARTICLES = (256, 1024)  # where none are asked for: the more where the fewer find too little
+PARTICLES = (256, 1024)  # the default: 1,024 if 256 find too few completions
 
 
 @dataclass
 class Complete:
-    """Keep some places of a picture and let the prior draw the rest, several times over.
+    """Keep some places of a picture and let the prior draw the rest, several times.
 
-    A picture is parsed into a drawing first, unless it is a PNG by `sample --png`, `edit`, this verb or the studio,
-    which has its own in it. Of a drawing as JSON the picture is made first, as `animate` does. Where the kept places
-    come first (the upper rows), or the prior has learned to begin anywhere (prior.orders), it goes on from them;
-    otherwise many particles are drawn, and those that suit the kept places are preferred. The picture is made anew in
-    the free cells alone, with a soft seam of half a cell. A flow works from one noise for all, that of the seed in the
-    PNG or JSON, else of seed 0, whatever --seed; it improves on what the prior drew, so that in the free cells the
-    drawing of a completion is its picture's parse, while log p is of what the prior drew.
+    A picture is first parsed into a drawing. A PNG by `sample --png`, `edit`, this verb or the studio carries its
+    drawing, which is used instead. A drawing in JSON is first decoded into a picture, as `animate` does.
+
+    If the kept places come first (the upper rows), or if the prior can begin anywhere (prior.orders), the prior
+    continues from them. Otherwise many particles are drawn, and those that suit the kept places are preferred. Only
+    the free cells of the picture change, with a soft seam of half a cell.
+
+    A flow uses the same noise for all completions: that of the seed in the PNG or JSON, or else of seed 0. --seed does
+    not change it. A flow improves on what the prior draws. So the drawing of a completion is, in the free cells, the
+    parse of its picture, but log p is that of what the prior drew.
 
     Example: npdraw complete digits seven.png --keep 0-17 --out completed
     """
 
     model: Model
     what: Annotated[Positional[str], arg(metavar="DRAWING_OR_IMAGE")]
-    """One drawing as JSON, or a picture."""
+    """A JSON file with one drawing, or a picture."""
     out: Path
-    """Folder for completions.png (what is kept, then canvas and image of each completion) and drawings.json."""
+    """Folder for completions.png (the kept part, then canvas and image of each completion) and drawings.json."""
     keep: Maybe[str] = None
-    """Places that are kept, numbered in raster order from 0: 5, or 0-11, or 0-11,20."""
+    """Places to keep, numbered from 0 in raster order: 5, or 0-11, or 0-11,20."""
     region: Maybe[str] = None
-    """Instead of --keep: x0,y0,x1,y1 in pixels of the model's images; cells whose centre lies inside are kept."""
+    """Instead of --keep: x0,y0,x1,y1 in pixels of the model's images. Cells whose centre lies inside are kept."""
     count: int = 8
-    """How many different completions."""
+    """Number of different completions."""
     seed: int = 0
     """The same seed gives the same completions."""
     particles: Maybe[int] = None
-    """Drawings among which those are found that suit the kept places: more are slower and better. 256 by default, and
-    1,024 where these find fewer different completions than asked for."""
+    """Number of drawings to search for those that suit the kept places. More are slower and better. The default is 256,
+    then 1,024 if 256 find fewer different completions than --count."""
     png: Flag = False
-    """Write every completion as images/completion-0001.png too; each carries its drawing, with which `edit`, `complete`
-    and `animate` go on."""
+    """Also write every completion as images/completion-0001.png and so on. Each PNG carries its drawing, which `edit`,
+    `complete` and `animate` use."""
     temperature: float = 1.0
-    """Below 1 likelier drawings; 1 is the model's own distribution."""
+    """Below 1 gives likelier drawings; 1 is the model's own distribution."""
     decoding: HowDecoded = field(default_factory=Decoding)
     device: Device = "auto"
 
@@ -76,7 +79,7 @@ class Complete:
         from npdraw.files import replacing_all
 
         if (self.keep is None) == (self.region is None):
-            raise InputError("give either --keep with the places that are kept, or --region with a box of pixels")
+            raise InputError("give either --keep with the places to keep, or --region with a box in pixels")
         if not 1 <= self.count <= MOST:
             raise InputError(f"--count must be from 1 to {MOST:,}, not {self.count}")
         box = None if self.region is None else editing.parse_box(self.region)
@@ -90,7 +93,7 @@ class Complete:
         inputs.check_spared([*files, *pngs], path)
         model = store.load_model(self.model, device)
         grid = model.grid
-        self.decoding.of(model)  # what does not go with this model is refused first
+        self.decoding.of(model)  # first, refuse settings that this model does not have
         if box is not None:
             places = editing.region(grid, box, model.decoder.size)
         else:
@@ -128,7 +131,7 @@ class Complete:
             amount = f"{particles:,} particles, which amount to {found.effective:.1f}"
             say(f"{how}about {found.log_fixed:.2f}, by {amount}")
             if found.effective < self.count:
-                say("these are few: with more --particles the completions would suit better and differ more")
+                say("these are few: with more --particles the completions suit better and differ more")
         if len(found.drawings) < self.count:
             say(f"{self.count} were drawn, {len(found.drawings)} of them different")
         say(" number     log p  parts")
@@ -148,14 +151,14 @@ def parse_places(text: str, cells: int) -> list[int]:
         if first > last:
             raise InputError(f"--keep {item.strip()} runs backwards; write {last}-{first}")
         if last >= cells:
-            raise InputError(f"--keep {item.strip()} names places that are not there; they are 0 to {cells - 1}")
+            raise InputError(f"--keep {item.strip()} names places that do not exist; places are 0 to {cells - 1}")
         found.update(range(first, last + 1))
     return sorted(found)
 
 
 def _read(model: "NPDraw", name: str, source: str, decoding: Decoding) -> tuple["Drawing", "Tensor", int]:
-    """One drawing with a step for each place, its picture (1,C,H,W), and the seed of its noise, where PNG or JSON tell
-    it. Of a drawing as JSON the picture is made."""
+    """One drawing with a step for each place, its picture (1,C,H,W), and the seed of its noise: as the PNG or JSON
+    gives it, else 0. The picture of a drawing in JSON is decoded from it."""
     from npdraw import editing, store
     from npdraw.canvas import to_unit
     from npdraw.cli import inputs
@@ -181,7 +184,7 @@ def _read(model: "NPDraw", name: str, source: str, decoding: Decoding) -> tuple[
 def _picture(
     model: "NPDraw", kept: "Drawing", fixed: "Tensor", images: "Tensor", drawings: "Drawing", log_prob: "Tensor"
 ) -> "Image.Image":
-    """What is kept, the free cells hatched, over the first image; then each completion's canvas over its own image."""
+    """The kept canvas, its free cells hatched, above the first image; then canvas and image of each completion."""
     import torch
     import torch.nn.functional as F
 

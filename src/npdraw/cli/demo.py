@@ -1,8 +1,8 @@
-"""`demo`: the whole of it on the embedded digits, and a judge who was not part of it.
+"""`demo`: train on the embedded digits, draw, and let an independent judge score the samples.
 
-The judge is a small convolutional classifier of the same training digits (`evaluation.classifier`). It counts of how
-many samples it is at least 90 % sure, on the images as shown (bytes, as in the PNG), for the same 64 seeds always, none
-left out.
+The judge is a small convolutional classifier, trained on the same digits (`evaluation.classifier`). The demo counts the
+samples of which the judge is at least 90 % sure. It judges the images as shown (bytes, as in the PNG). The 64 seeds are
+always the same, and none is omitted.
 """
 
 import time
@@ -30,17 +30,17 @@ SHOWN = 16  # held-out digits in the picture of reconstructions
 
 @dataclass(frozen=True)
 class Findings:
-    """What the demo found, for whoever wants to check it."""
+    """The results of the demo."""
 
     sure: int  # samples of which the judge is sure
-    accuracy: float  # of the judge on held-out digits
+    accuracy: float  # accuracy of the judge on held-out digits
     sure_real: int  # held-out digits of which the judge is sure, for comparison
-    agreement: tuple[float, float]  # of posterior and parse on held-out digits, before training and after
-    elbo: tuple[float, float]  # nats an image on held-out digits, before training and after
+    agreement: tuple[float, float]  # of posterior and parse on held-out digits, before and after training
+    elbo: tuple[float, float]  # nats per image on held-out digits, before and after training
 
 
 def demo(out: Path, device: str, config: Config | None = None, say: Callable[[str], None] = print) -> Findings:
-    """Train the `digits` preset in OUT/run (a finished run is not trained again), draw, judge, and say what came."""
+    """Train the `digits` preset in OUT/run (a finished run is not trained again), draw, judge, and report."""
     config = config or store.read_config(store.presets()["digits"])
     data = load("digits")
     assert data.test is not None
@@ -51,7 +51,7 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     untrained = NPDraw(config, model.bank).to(model.device).eval()
     held_out = data.test.to(model.device).float() / 255
     parses = model.parse(held_out)
-    ink = binarise(held_out, torch.arange(len(held_out)))  # a Bernoulli likelihood is one of pixels that are 0 or 1
+    ink = binarise(held_out, torch.arange(len(held_out)))  # a Bernoulli likelihood needs pixels that are 0 or 1
     scores = [(agreement(m.encode(held_out), parses), float(m.elbo(ink).elbo.mean())) for m in (untrained, model)]
 
     sample = model.sample(seed=SEEDS)

@@ -1,4 +1,4 @@
-"""The verb `edit`: a region of one image's drawing in another's, and the image made anew there."""
+"""The verb `edit`: put a region of one image's drawing into another's, and redraw the image there."""
 
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,28 +10,28 @@ from npdraw.cli.options import Decoding, Device, HowDecoded, Model
 from npdraw.errors import InputError
 from npdraw.progress import say, say_written
 
-WIDTH = 140  # of one image in edit.png, about, in pixels
+WIDTH = 140  # approximate width of one image in edit.png, in pixels
 
 
 @dataclass
 class Edit:
-    """Put a region of one image's drawing on another's; what is drawn differently is made anew, all else stays.
+    """Copy a region of one image's drawing into another's; only the cells that differ are redrawn.
 
-    Both images become drawings; a PNG by `sample --png`, `complete --png`, this verb or the studio has its own in it.
-    In the cells of the region B's parts replace A's, and where B has none A's are erased. Cells in which A and B draw
-    the same are left alone. Around the others is a soft seam of half a cell; beyond it A's pixels stay as they are. A
-    flow works from A's own noise: that of the seed in its PNG, else of seed 0.
+    Both images are parsed into drawings. A PNG by `sample --png`, `complete --png`, this verb or the studio carries its
+    drawing, which is used instead. In the cells of the region, B's parts replace A's. Where B has no part, A's part is
+    erased. Cells in which A and B have the same part do not change. The changed cells have a soft seam of half a cell.
+    Beyond the seam, A's pixels stay as they are. A flow uses A's noise: that of the seed in its PNG, or else of seed 0.
 
     Example: npdraw edit digits a.png b.png --region 0,0,28,14 --out edited
     """
 
     model: Model
     a: Annotated[Positional[str], arg(metavar="A")]
-    """The picture that is edited."""
+    """The picture to edit."""
     b: Annotated[Positional[str], arg(metavar="B")]
-    """The picture that the region is taken from."""
+    """The picture to take the region from."""
     region: str
-    """x0,y0,x1,y1 in pixels of the model's images, 0,0 at the top left, to before x1,y1: cells centred inside."""
+    """x0,y0,x1,y1 in pixels of the model's images, 0,0 at the top left, x1,y1 excluded: the cells centred inside."""
     out: Path
     """Folder for edit.png (images, canvases, the composed canvas, the result), drawing.json and image.png."""
     by: Literal["parse", "posterior"] = "parse"
@@ -61,13 +61,13 @@ class Edit:
                 raise InputError(f"{source} {what}; give a file ({', '.join(sorted(SUFFIXES))})")
         inputs.check_spared(files, self.a, self.b)
         model = store.load_model(self.model, device)
-        self.decoding.of(model)  # what does not go with this model is refused first
+        self.decoding.of(model)  # first, refuse settings that this model does not have
         places = editing.region(model.grid, box, model.decoder.size)
         found = [inputs.read_for(model, source, None, None) for source in (self.a, self.b)]  # (1,C,H,W) each
         images = to_unit(torch.cat(found).to(device))
         if self.by == "parse":
             drawing = model.parse(images)
-        else:  # each as if it were alone
+        else:  # one at a time
             drawing = Drawing.cat([model.encode(as_seen(model, pixels)) for pixels in found])
         both = [inputs.drawn_in(model, self.model, source) for source in (self.a, self.b)]
         taken = [own.drawing if own else drawing[i] for i, own in enumerate(both)]

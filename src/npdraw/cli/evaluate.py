@@ -29,35 +29,35 @@ _OF_SAMPLES, _OF_MODELS = (
 class Evaluate:
     __doc__ = f"""Score a model, or samples, against an image set: FID, KID, likelihood, and where the model loses.
 
-    Metrics: {_OF_SAMPLES}; and of models {_OF_MODELS}. Beside every figure of samples stands what real images have.
+    Metrics: {_OF_SAMPLES}; and for models {_OF_MODELS}. Every score of samples stands beside that of real images.
 
     Examples: npdraw evaluate runs/mnist --out scores | npdraw evaluate digits --count 500 |
     npdraw evaluate samples.npz --against cifar10 --metrics fid,kid
     """
 
     subject: Annotated[Positional[str], arg(metavar="RUN_OR_SAMPLES")]
-    """Run, saved model, model by name; or samples: a folder of pictures, .zip or .npz."""
+    """A run, a saved model or a model by name; or samples: a folder of pictures, .zip or .npz."""
     out: Path = Path("scores")
     """Folder for scores.json, report.html and the pictures."""
     against: Maybe[str] = None
-    """The image set to score against; a model's own by default."""
+    """The image set to score against; by default the model's own."""
     metrics: str = "all"
-    """Which, with commas between; all that apply by default."""
+    """Metrics, separated by commas; by default all that apply."""
     protocol: Literal["paper", "standard"] = "paper"
     """paper: 10,000 samples against 10,000 test images; standard: 50,000 against the training images."""
     count: Maybe[int] = None
-    """Score at most so many samples, and against at most so many images: quicker, and no longer the protocol."""
+    """Score at most this many samples, against at most this many images. This is quicker, but not the protocol."""
     seed: int = 0
     """Seed of the first sample; the others follow."""
     temperature: Maybe[float] = None
-    """Of sampling; the model's own by default."""
+    """Temperature of sampling; by default the model's own."""
     binarise: Literal["auto", "yes", "no"] = "auto"
-    """Draw the pixels of both sides as 0 or 1; auto: where the model, or the set's preset, does."""
+    """Draw the pixels of samples and images as 0 or 1; auto: if the model, or the preset of the set, does so."""
     importance: int = 50
-    """Drawings an image of the importance-weighted likelihood."""
+    """Drawings per image for the importance-weighted likelihood."""
     images: int = 1000
-    """Held-out images, evenly chosen among those scored against, for likelihood, PSNR and use of the bank; and samples,
-    at most, that are edited."""
+    """Number of held-out images for likelihood, PSNR and use of the bank, chosen evenly from those scored against. Also
+    the largest number of samples that are edited."""
     decoding: HowDecoded = field(default_factory=Decoding)
     inception: InceptionFile = None
     data_dir: DataDir = None
@@ -80,7 +80,7 @@ class Evaluate:
         metrics = () if self.metrics == "all" else tuple(m.strip() for m in self.metrics.split(","))
         model = store.load_model(self.subject, device) if store.is_model(self.subject) else None
         if model is None and self.decoding != Decoding():
-            raise InputError(f"--evaluations and --freedom are of models, and {self.subject} is none; leave them away")
+            raise InputError(f"--evaluations and --freedom need a model, and {self.subject} is not one; omit them")
         how = {} if model is None else self.decoding.of(model)
         request = Request(
             metrics, self.protocol, self.count, self.seed, self.temperature, self._ink(model), self.importance,
@@ -94,7 +94,7 @@ class Evaluate:
         subject = self._samples(data) if model is None else model
         with Progress() as progress:
             network = partial(load_inception, self.inception, self.data_dir, device, progress)
-            if self.inception is not None:  # a wrong file is told at once, and never a reason to leave scores out
+            if self.inception is not None:  # report a wrong file at once, and never omit scores because of it
                 network = partial(lambda net: net, network())
             kept = data_folder(self.data_dir) / "scores"
             evaluation = Evaluation(subject, data, request, network, kept, device, own, progress, how)
@@ -111,16 +111,14 @@ class Evaluate:
         drawn = f" (seeds {self.seed}-{self.seed + count - 1}, {', '.join(told)})" if model else ""
         title = f"{self.subject}: {plural(count, 'sample')}{drawn} against {against}"
         if not about["whole_protocol"]:
-            notes.append(
-                f"This is not the whole of the protocol `{self.protocol}`: there are fewer samples, or images were cut."
-            )
+            notes.append(f"This is not the full protocol `{self.protocol}`: there are fewer samples, or fewer images.")
         written = report.write(self.out, title, scores, notes, about, pictures)
         say("\n".join([title, report.table(scores), *notes]))
         say_written(*written)
 
     def _reference(self, model: "NPDraw | None", own: bool) -> "ImageSet":
-        """The images to score against. A model whose images have changed may have been trained on what is now held
-        out, where that was chosen among them."""
+        """The images to score against. If the images of a model have changed and the held-out ones are chosen among
+        them, the model may have been trained on some that are now held out."""
         from npdraw import pretrained
         from npdraw.cli import inputs
         from npdraw.config import Reading
@@ -130,8 +128,8 @@ class Evaluate:
         if model is None:
             if not is_images(self.subject) or not Path(self.subject).expanduser().exists():
                 raise InputError(
-                    f"{self.subject} is no model and holds no samples; give a run, a saved model, a model by name, or "
-                    "a folder, .zip or .npz of samples" + did_you_mean(self.subject, pretrained.listed())
+                    f"{self.subject} is not a model and holds no samples; give a run, a saved model, a model by name, "
+                    "or a folder, .zip or .npz of samples" + did_you_mean(self.subject, pretrained.listed())
                 )
             if self.against is None:
                 raise InputError(f"{self.subject} holds samples; say with --against which images to score them against")
@@ -145,13 +143,13 @@ class Evaluate:
         checked = own and data.test is None and c.data.digest
         if checked and choose(data, c.split, c.data.validation).train.digest() != c.data.digest:
             raise InputError(
-                f"{self.subject} was trained on other images than {source} holds now, so some that would be held out "
-                "may be among them; score against other images with --against"
+                f"{self.subject} was trained on other images than {source} holds now, so some held-out images may be "
+                "among them; score against other images with --against"
             )
         return data
 
     def _samples(self, data: "ImageSet") -> "Tensor":
-        """Samples as they are, with light and dark exchanged where they were in the images to score against."""
+        """The samples, with light and dark exchanged if they were exchanged in the images to score against."""
         from npdraw.config import Reading
         from npdraw.data import load
         from npdraw.data.images import describe

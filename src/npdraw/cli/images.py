@@ -1,4 +1,4 @@
-"""The verbs that need images and no model but a bank: `bank`, `parse`, `data show`, `data info`."""
+"""The verbs that work on images, with a bank at most: `bank`, `parse`, `data show`, `data info`."""
 
 import dataclasses
 import math
@@ -17,7 +17,7 @@ from npdraw.words import plural
 
 @dataclass
 class Bank:
-    """Learn a bank of parts from images by k-medoids, and save it with a picture of it.
+    """Learn a bank of parts from images by k-medoids; save the bank and a picture of it.
 
     Example: npdraw bank digits --out bank.safetensors --part-size 5 --parts 50
     """
@@ -25,17 +25,17 @@ class Bank:
     source: Annotated[Positional[str], arg(metavar="SOURCE")]
     """A set by name (digits, mnist, ...), or images: a folder, .zip, .npz, .parquet."""
     out: Path
-    """File for the bank (.safetensors); its picture lies beside it (.png)."""
+    """File for the bank (.safetensors). Its picture goes beside it (.png)."""
     part_size: int = 5
     """K: a part is K x K pixels of the canvas."""
     parts: int = 50
-    """M: how many parts."""
+    """M: number of parts."""
     patches: int = 5000
-    """Random patches that k-medoids chooses from."""
+    """Number of random patches that k-medoids chooses from."""
     seed: int = 0
     """The same seed gives the same bank."""
     canvas: Maybe[int] = None
-    """Longer side of the canvas: larger images are averaged by area first."""
+    """Longer side of the canvas. Larger images are first averaged by area."""
     reading: HowRead = field(default_factory=Reading)
     data_dir: DataDir = None
 
@@ -59,7 +59,7 @@ class Bank:
         config, grid = inputs.lay_out(images, BankConfig(self.part_size, self.parts, self.patches), self.canvas)
         bank = build_bank(dataclasses.replace(config, seed=self.seed), images, grid)
         store.save_bank(bank, self.out)
-        shown = 1 - bank.parts if data.inverted else bank.parts  # as the pictures came
+        shown = 1 - bank.parts if data.inverted else bank.parts  # as in the original pictures
         picture = show.save_picture(show.bank_picture(shown), self.out.with_suffix(".png"))
         say(f"{bank.extra_repr()}, from {len(images):,} images: {self.out}, {picture}")
 
@@ -72,14 +72,14 @@ class Parse:
     """
 
     bank: Annotated[Positional[str], arg(metavar="BANK_OR_MODEL")]
-    """A bank (.safetensors), run, saved model or model by name."""
+    """A bank (.safetensors), a run, a saved model or a model by name."""
     images: Source
     out: Path
-    """Folder for what is written."""
+    """Output folder."""
     count: Maybe[int] = None
-    """Parse only the first so many images."""
+    """Parse only this many images, the first ones."""
     canvas: Maybe[int] = None
-    """For a bank: longer side of the canvas, as the bank was built with."""
+    """With a bank: longer side of the canvas, the same as when the bank was built."""
     reading: HowRead = field(default_factory=Reading)
     data_dir: DataDir = None
     device: Device = "auto"
@@ -94,11 +94,11 @@ class Parse:
         if Path(self.bank).is_file() or self.bank.endswith(".safetensors"):
             bank = store.load_bank(self.bank).to(device)
             images, inverted = inputs.read_images(self.images, self.reading, self.count, self.data_dir)
-            images = images.expand(-1, max(images.shape[1], bank.channels), -1, -1)  # grey is welcome as colour
+            images = images.expand(-1, max(images.shape[1], bank.channels), -1, -1)  # grey images also work as colour
             _, grid = inputs.lay_out(images, BankConfig(bank.part_size), self.canvas)
         else:
             if self.canvas is not None or self.reading != Reading():
-                raise InputError("--canvas and how to read pictures go with a bank; a model knows both")
+                raise InputError("--canvas and the options to read pictures need a bank; a model knows both, omit them")
             model = store.load_model(self.bank, device)
             bank, grid, inverted = model.bank, model.grid, model.config.data.inverted
             images = inputs.read_for(model, self.images, self.count, self.data_dir)
@@ -113,7 +113,7 @@ class Parse:
         store.save_drawing(drawing, self.out / "drawings.json", bank)
         few = grid.shrink(images[:IN_PAIRS].to(device).float() / 255)
         rows = {"image": few, "canvas": render(drawing[:IN_PAIRS], bank.parts, grid)}
-        rows = {name: 1 - x if inverted else x for name, x in rows.items()}  # as the pictures came
+        rows = {name: 1 - x if inverted else x for name, x in rows.items()}  # as in the original pictures
         picture = show.save_picture(show.pairs(rows), self.out / "parses.png")
         drawn = float(drawing.whether.sum(1).float().mean())
         say(f"{plural(len(images), 'image')} parsed: {drawn:.1f} of {grid.cells} steps drawn on average")
@@ -123,7 +123,7 @@ class Parse:
 
 @dataclass
 class DataShow:
-    """Draw a contact sheet of an image set, evenly chosen from its training images.
+    """Make a contact sheet of training images of a set, evenly chosen.
 
     Example: npdraw data show my-pictures/ --size 64 --out sheet.png
     """
@@ -133,7 +133,7 @@ class DataShow:
     out: Path = Path("sheet.png")
     """The picture to write."""
     count: int = 100
-    """How many images."""
+    """Number of images."""
     reading: HowRead = field(default_factory=Reading)
     data_dir: DataDir = None
 
@@ -156,7 +156,7 @@ class DataShow:
 
 @dataclass
 class DataInfo:
-    """Print what an image set holds: counts, sizes, classes, mean and spread, the steps T, and where it lies.
+    """Print what an image set holds: counts, sizes, classes, mean and spread, the steps T, and its location.
 
     Example: npdraw data info mnist
     """

@@ -13,13 +13,13 @@ from npdraw.words import last_names
 
 @dataclass
 class Info:
-    """Say what is installed, which presets and models there are, or what a model is made of.
+    """Print what is installed, the presets and the models; or the parameters and settings of one model.
 
     Example: npdraw info runs/digits
     """
 
     model: Annotated[Positional[Maybe[str]], arg(metavar="MODEL")] = None
-    """Run, saved model or model by name."""
+    """A run, a saved model or a model by name."""
 
     def run(self) -> None:
         import torch
@@ -53,11 +53,11 @@ class Info:
             size = f"{c.data.width} x {c.data.height} {'colour' if c.data.channels == 3 else 'grey'}"
             cells = Grid(*c.canvas_size, c.bank.part_size).cells
             say(f"  {preset:13} {size}, K = {c.bank.part_size}, M = {c.bank.parts}, T = {cells}")
-        say(f"models: {', '.join(pretrained.listed())}; npdraw models says where they lie")
+        say(f"models: {', '.join(pretrained.listed())}; npdraw models says where they are")
 
 
 def _whole(made: dict[str, Any], config: Config) -> dict[str, Any]:
-    """What made a shipped model, by its scores.json: over all spells of training, where weights know of the last."""
+    """How a shipped model was made, from its scores.json: all spells of training. The weights only know the last."""
     from npdraw import store
 
     rest = {name: value for name, value in made.items() if value and name not in ("epochs", "prior_epoch")}

@@ -1,6 +1,6 @@
-"""What a verb is given: a device, a folder to write to, seeds, images, drawings to continue.
+"""The inputs of the verbs: a device, an output folder, seeds, images, drawings to continue.
 
-Each is read here as the verbs want it, and refused with one sentence where it cannot be used.
+Each is read here in the form that the verbs need. Input that cannot be used is refused with one sentence.
 """
 
 import json
@@ -32,52 +32,52 @@ from npdraw.reading import light_on_dark, own_pixels, reading_for
 from npdraw.words import plural
 
 MOST_SEEDS = 1_000_000
-SHOWN = 12  # names of classes that are listed
+SHOWN = 12  # class names to list, at most
 
 
 def prepare(device: str, out: Path) -> str:
-    """The device by name, where both it and the folder for what is written can be used."""
+    """The name of the device, after a check that the device and the output folder can be used."""
     name = pick_device(device)
     check_folder(out)
     return name
 
 
 def check_folder(path: Path) -> None:
-    """Refuse a folder that cannot be written, before any work is done; nothing is made here."""
+    """Refuse a folder that cannot be written, before any work is done. This creates nothing."""
     if path.exists() and not path.is_dir():
         raise InputError(f"{path} is a file; choose a folder for --out")
     above = next(p for p in (path, *path.absolute().parents) if p.exists())
     if not above.is_dir() or not os.access(above, os.W_OK):
-        raise InputError(f"cannot write to {path}: {above} is not a folder that may be written; choose another --out")
+        raise InputError(f"cannot write to {path}: {above} is not a writable folder; choose another --out")
 
 
 def check_apart(out: Path, source: str) -> None:
-    """Refuse to write among a person's own images, where the next reading would find it."""
+    """Refuse to write among the user's images: the next reading would take the output for one of them."""
     if is_images(source) and out.resolve().is_relative_to(Path(source).expanduser().resolve()):
         raise InputError(f"{out} lies among the images of {source}; choose another --out")
 
 
 def check_spared(files: Iterable[Path], *sources: str | Path) -> None:
-    """Refuse to write over what is read."""
+    """Refuse to overwrite an input file."""
     there = [file for file in files if file.exists()]
     for path in (Path(source).expanduser() for source in sources):
         if path.exists() and any(file.samefile(path) for file in there):
-            raise InputError(f"{path} would be written over; choose another --out")
+            raise InputError(f"{path} would be overwritten; choose another --out")
 
 
 def check_unmixed(folder: Path, paths: list[Path], name: str) -> None:
-    """Refuse to write samples of the model that goes by `name` to paths in a folder with pictures that are not its own:
-    it would be scored, or learned from, as one model's."""
+    """Refuse to write samples of the model `name` to a folder that has pictures by others: the folder would be scored,
+    or learned from, as the samples of one model."""
     others = sorted(p for p in {*folder.glob("*")} - {*paths} if p.suffix.lower() in SUFFIXES) if paths else []
     own = store.weights_hash(name)[:16] if others else ""
     for other in others:
         found = _inscribed(str(other))
         if found is None or found.weights != own:
-            raise InputError(f"{other} is no sample of {name}, and would be taken for one; choose another --out")
+            raise InputError(f"{other} is not a sample of {name}, but would be taken for one; choose another --out")
 
 
 def parse_seeds(text: str) -> list[int]:
-    """Seeds by name: `5`, `0-63`, `1,4,9-12`."""
+    """Parse seeds: `5`, `0-63`, `1,4,9-12`."""
     wrong = InputError(f"--seeds {text} is not understood; write 5, 0-63 or 1,4,9-12, each of at most 18 digits")
     spans = []
     for item in text.split(","):
@@ -88,12 +88,12 @@ def parse_seeds(text: str) -> list[int]:
             raise InputError(f"--seeds {item.strip()} runs backwards; write {ends[1].strip()}-{ends[0].strip()}")
         spans.append(range(int(ends[0]), int(ends[-1]) + 1))
     if sum(map(len, spans)) > MOST_SEEDS:
-        raise InputError(f"--seeds {text} are more than {MOST_SEEDS:,}; ask for fewer at a time")
+        raise InputError(f"--seeds {text} names more than {MOST_SEEDS:,} seeds; ask for fewer at a time")
     return [seed for span in spans for seed in span]
 
 
 def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | None) -> Tensor:
-    """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set, as a model wants them."""
+    """Images (N,C,H,W) uint8 from a picture file, or the test images (else all) of a set, as the model needs them."""
     c, said = model.config, _inscribed(source)
     if said and (own := own_pixels(model, Path(source).expanduser().read_bytes())) is not None:
         return own
@@ -108,31 +108,31 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
 
 
 def _inscribed(source: str) -> show.Inscription | None:
-    """What npdraw wrote into a picture file, where that is one of its own."""
+    """What npdraw wrote into a picture file; None if npdraw did not write it."""
     path = Path(source).expanduser()
     return show.inscription(path.read_bytes()) if path.suffix.lower() == ".png" and path.is_file() else None
 
 
 def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
-    """What a PNG says of the drawing that it shows (`signed`, and the studio's), where it was made with the weights of
-    this model, which goes by `name`. A drawing of another model is of no use here, and the person is told so."""
+    """What a PNG (by `signed` or the studio) says about its drawing, if it was made with the weights of this model,
+    called `name`. The drawing of another model is of no use here, and a message says so."""
     found = _inscribed(source)
     if found is None:
         return None
     if found.weights != store.weights_hash(name)[:16]:
-        other = f"another model ({found.model!a})"  # by its weights; the name is by anyone
-        Progress().say(f"{source} was drawn by {other}: its drawing is not taken, the picture is drawn anew")
+        other = f"another model ({found.model!a})"  # the weights decide; anyone can write any name
+        Progress().say(f"{source} was drawn by {other}: its drawing is not used, the picture is drawn again")
         return None
     try:
         drawing = found.drawing.check(len(model.bank), model.grid.cells)
         return found._replace(drawing=drawing.to(model.device))
-    except InputError:  # written by hand: not a drawing of this model after all, but still a picture
+    except InputError:  # written by hand: not a drawing of this model, but still a picture
         return None
 
 
 def drawn_with(model: NPDraw, path: str, count: int) -> tuple[Drawing | None, list[int], dict[str, Any]]:
-    """How a flow made the pictures of so many drawings (JSON), as the verbs and the studio write it beside them: the
-    prior's sketches, where there are any, a seed for each, where none are told 0, 1, ..., and its settings."""
+    """How a flow made the pictures of `count` drawings (JSON), as the verbs and the studio write it beside them: the
+    prior's sketches, if there are any; one seed per drawing (0, 1, ... if there are none); and the flow's settings."""
     said = json.loads(read_text(path))
     seeds, sketches = said.get("seeds", [said.get("seed")]), None
     if "sketches" in said:
@@ -143,20 +143,20 @@ def drawn_with(model: NPDraw, path: str, count: int) -> tuple[Drawing | None, li
             raise InputError(f"{path}: in its sketches, {error}") from None
         if len(sketches) != count:
             raise InputError(
-                f"{path} holds {plural(count, 'drawing')}, but sketches of {len(sketches)}; it needs one for each"
+                f"{path} holds {plural(count, 'drawing')}, but {len(sketches)} sketches; it needs one per drawing"
             )
     sound = isinstance(seeds, list) and len(seeds) == count and all(map(is_seed, seeds))
     return sketches, seeds if sound else list(range(count)), show.settings_in(said)
 
 
 def signed(name: str) -> Callable[..., PngInfo]:
-    """What a picture of the model that goes by `name` says of itself, as `show.inscribed` writes it, given its drawing,
-    its seed and how a flow made it."""
+    """A function that makes the text inside a PNG by the model `name`, as `show.inscribed` writes it, from the drawing,
+    its seed and the flow's settings."""
     return partial(show.inscribed, model=Path(name).resolve().name, weights=store.weights_hash(name)[:16])
 
 
 def read_images(source: str, reading: Reading, count: int | None, data_dir: Path | None) -> tuple[Tensor, bool]:
-    """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set; whether they were inverted."""
+    """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set; whether they are inverted."""
     if count is not None and count < 1:
         raise InputError(f"--count must be at least 1, not {count}")
     path = Path(source).expanduser()
@@ -170,15 +170,15 @@ def read_images(source: str, reading: Reading, count: int | None, data_dir: Path
 
 
 def read_set(source: str, reading: Reading, data_dir: Path | None) -> ImageSet:
-    """An image set, read so where it holds single pictures. One of a given size and colour is read as it is: whether it
-    fits is seen later."""
+    """An image set. `reading` applies to sets of single pictures. A set with a fixed size and colour is read as it is;
+    a later check decides whether it fits."""
     if not is_pictures(source):
         reading = Reading(invert=reading.invert if source.lower().endswith(".npz") else "auto")
     return load_shown(source, reading, data_dir)
 
 
 def load_shown(source: str, reading: Reading, data_dir: Path | None) -> ImageSet:
-    """An image set, with progress for the person who waits for it, and a word on what it is."""
+    """Load an image set, show progress, and print what it is."""
     with Progress() as progress:
         data = load(source, reading, data_dir, progress)
         for line in (str(data), *data.notes):
@@ -187,7 +187,7 @@ def load_shown(source: str, reading: Reading, data_dir: Path | None) -> ImageSet
 
 
 def tell(data: ImageSet, source: str, data_dir: Path | None) -> list[str]:
-    """What an image set holds, line by line, after what `load_shown` says of it."""
+    """What an image set holds, line by line; this follows what `load_shown` prints."""
     lines = []
     for kind, values in data.labels.get("train", {}).items():
         found, counts = values.unique(return_counts=True)
@@ -219,7 +219,7 @@ def tell(data: ImageSet, source: str, data_dir: Path | None) -> list[str]:
 
 
 def lay_out(images: Stack, bank: BankConfig, canvas: int | None) -> tuple[Config, Grid]:
-    """Config and grid for images (N,C,H,W) on a canvas with this longer side; None: as large as they are."""
+    """Config and grid for images (N,C,H,W) on a canvas with this longer side; None: that of the images."""
     channels, height, width = images.shape[1:]
     longer = max(height, width) if canvas is None else canvas
     config = Config(DataConfig(height=height, width=width, channels=channels, canvas=longer), bank=bank)
@@ -227,12 +227,12 @@ def lay_out(images: Stack, bank: BankConfig, canvas: int | None) -> tuple[Config
 
 
 def read_prefix(path: Path, steps: int | None, model: NPDraw, count: int) -> Drawing:
-    """Drawings for a model to continue: one for all of `count` seeds, or one for each."""
+    """Drawings for a model to continue: one for all `count` seeds, or one per seed."""
     drawing = store.load_drawing(path, model.bank)
     drawing = (drawing if steps is None else drawing.first(max(0, steps))).check(len(model.bank), model.grid.cells)
     if len(drawing) not in (1, count) or drawing.steps > model.grid.cells:
         raise InputError(
-            f"{path} holds {len(drawing)} drawings of {drawing.steps} steps; a prefix must be one drawing, or one a "
-            f"seed ({count}), of at most {model.grid.cells} steps"
+            f"{path} holds {len(drawing)} drawings of {drawing.steps} steps; a prefix must be one drawing, or one "
+            f"per seed ({count}), of at most {model.grid.cells} steps"
         )
     return drawing

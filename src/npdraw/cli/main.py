@@ -1,7 +1,7 @@
-"""The command line: from words to a verb, by tyro, and from what goes wrong to a sentence.
+"""The command line: tyro reads the words into a verb, and every error becomes one sentence.
 
-What is wrong with the input becomes one sentence on stderr and exit code 2, before anything is written. What needs
-torch is imported where it is used, so that help is quick.
+Wrong input gives one sentence on stderr and exit code 2, before anything is written. Modules that need torch are
+imported where they are used, so that help is quick.
 """
 
 import contextlib
@@ -25,13 +25,14 @@ from npdraw.errors import InputError, TrainingError
 
 T = TypeVar("T")
 HELP = ("-h", "--help", "help")
-SPINS = "3000"  # how often torch's threads look for one another before they sleep: by default so long that two programs
-# on two cores take six times as long each; with this twice, and one alone takes no longer (docs/performance.md)
-SHORT = tuple(f"--{field.name}" for field in dataclasses.fields(Reading))  # of `train`'s options --reading.NAME
+SPINS = "3000"  # how often a thread of torch checks for work before it sleeps. The default is so high that two programs
+# on two cores each take six times as long. With 3000 they take twice as long, and one alone is as fast as before
+# (docs/performance.md).
+SHORT = tuple(f"--{field.name}" for field in dataclasses.fields(Reading))  # short for --reading.NAME of `train`
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command; the exit code is 0, 1 (it failed), 2 (wrong input) or 130 (interrupted)."""
+    """Run one command. The exit code is 0, 1 (failed), 2 (wrong input) or 130 (interrupted)."""
     words = sys.argv[1:] if argv is None else argv
     os.environ.setdefault("GOMP_SPINCOUNT", SPINS)
     try:
@@ -54,14 +55,14 @@ def main(argv: list[str] | None = None) -> int:
 
 @contextlib.contextmanager
 def _sentences() -> Iterator[None]:
-    """What can go wrong, each as one sentence and an exit code."""
+    """Turn each kind of error into one sentence and an exit code."""
     try:
         yield
     except InputError as error:
         sys.exit(_complain(str(error), 2))
     except TrainingError as error:
         sys.exit(_complain(str(error), 1, everywhere=True))
-    except BrokenPipeError:  # the reader of our output has gone, as `head` does
+    except BrokenPipeError:  # the reader of our output has closed it, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)
     except OSError as error:
@@ -71,7 +72,7 @@ def _sentences() -> Iterator[None]:
     except MemoryError:
         sys.exit(_complain("there is too little memory for this; use fewer or smaller images", 1))
     except Exception as error:
-        # These two are known by name, since importing their packages here would slow every command down.
+        # These two are recognised by name: importing their packages here would slow down every command.
         if type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error):
             sys.exit(_complain("the device has too little memory for this; use fewer images or --device cpu", 1))
         if type(error).__name__ == "SafetensorError":
@@ -81,7 +82,7 @@ def _sentences() -> Iterator[None]:
 
 
 def _complain(sentence: str, code: int, everywhere: bool = False) -> int:
-    """One line on stderr; of several processes on a machine the first speaks for all, unless it is their own matter."""
+    """Print one line on stderr. On each machine only the first process prints, unless `everywhere` is set."""
     if everywhere or this_process().local_rank == 0:
         print(f"npdraw: {' '.join(sentence.split())}", file=sys.stderr)
     return code
@@ -91,12 +92,12 @@ def _help() -> str:
     lines = [f"  {name:12} {(verb.__doc__ or '').splitlines()[0]}" for name, verb in VERBS.items()]
     return "\n".join(
         ["usage: npdraw VERB ...", "", "Draw images part by part.", "", *lines, "",
-         "npdraw VERB --help has options and an example. Begin with: npdraw demo"]
+         "npdraw VERB --help shows options and an example. Begin with: npdraw demo"]
     )  # fmt: skip
 
 
 def _verb(words: list[str]) -> tuple[str, list[str]]:
-    """The verb, of one word or of two, and the words after it."""
+    """The verb (one or two words) and the words after it."""
     for n in (2, 1):
         if " ".join(words[:n]) in VERBS:
             return " ".join(words[:n]), words[n:]
@@ -106,7 +107,7 @@ def _verb(words: list[str]) -> tuple[str, list[str]]:
 
 
 def _read(name: str, words: list[str]) -> Verb:
-    """The verb with its options, read by tyro; what it finds wrong is told in one sentence."""
+    """The verb with its options, read by tyro. An error becomes one sentence."""
     verb = VERBS[name]
     options = _options(verb)
     if verb is Train:
@@ -120,7 +121,7 @@ def _read(name: str, words: list[str]) -> Verb:
     paragraphs = [" ".join(p.split()) for p in (verb.__doc__ or "").split("\n\n")]
     settings: dict[str, Any] = {"prog": f"npdraw {name}", "description": "\n\n".join(paragraphs), "args": words}
     if verb is Train:
-        with contextlib.suppress(_NotUnderstood):  # the reading below meets the same words and says what is wrong
+        with contextlib.suppress(_NotUnderstood):  # the call below reads the same words and reports the error
             settings["default"] = Train(tyro.MISSING, _defaults(words, options))
     try:
         return _parse(lambda: tyro.cli(verb, **settings))
@@ -146,11 +147,11 @@ def _metavar(verb: type, field: str) -> str:
 
 
 class _NotUnderstood(Exception):
-    """What tyro has to say of the words."""
+    """The error message of tyro."""
 
 
 def _parse(call: Callable[[], T]) -> T:
-    """What tyro reads; its complaint is caught, its help goes through."""
+    """What tyro reads. Its error message is caught; its help is printed."""
     complaint = io.StringIO()
     try:
         with contextlib.redirect_stderr(complaint):
@@ -168,7 +169,7 @@ def _long(word: str) -> str:
 
 
 def _first_section(box: str) -> str:
-    """The message out of the frame that tyro draws around it, in Unicode or, on a plain terminal, in ASCII."""
+    """The message without the frame that tyro draws around it, in Unicode or, on a plain terminal, in ASCII."""
     lines: list[str] = []
     for line in box.splitlines()[1:]:  # after the title
         text = line.strip("│|╭╮╰╯+ ")
@@ -176,7 +177,7 @@ def _first_section(box: str) -> str:
             lines.append(text)
         elif lines:
             break
-    text = re.sub(r"^Error parsing (?!--)[^:]*: ", "", " ".join(lines))  # an `InputError` of a dataclass's own
+    text = re.sub(r"^Error parsing (?!--)[^:]*: ", "", " ".join(lines))  # an `InputError` that a dataclass raised
     return text.rstrip(".") or "the arguments are not understood"
 
 
@@ -197,8 +198,8 @@ def _options(verb: type, prefix: str = "--") -> dict[str, bool]:
 
 
 def _defaults(words: list[str], options: dict[str, bool]) -> Config:
-    """The config that `train` overrides. Its target decides, so it is found before all else is read: it is the first
-    word that is neither an option nor the value of one."""
+    """The config that `train` overrides. The target determines it, so the target must be found before the options are
+    read. It is the first word that is neither an option nor the value of one."""
     pairs = zip(["", *words], words)
     free = (w for before, w in pairs if not w.startswith("-") and options.get(before.replace("_", "-"), True))
     target = next(free, None)
@@ -207,7 +208,7 @@ def _defaults(words: list[str], options: dict[str, bool]) -> Config:
     from npdraw.derive import base, derives, exists
 
     if set(HELP) & set(words) and (derives(target) or not exists(target)):
-        return Config()  # help on a config that nobody has to wait for
+        return Config()  # help must not wait for a config to be derived
     early, _ = _parse(
         lambda: tyro.cli(Early, args=[w for w in words if w not in HELP], return_unknown_args=True, add_help=False)
     )

@@ -7,9 +7,9 @@ from npdraw.progress import say
 
 @dataclass
 class Models:
-    """List the models that go by name: set, size, FID, licence, and where each lies.
+    """List the models that have a name: set, size, FID, licence and location.
 
-    A model that is to be fetched is fetched when it is first used, and kept.
+    A model "to be fetched" is downloaded when it is first used, and kept.
 
     Example: npdraw models
     """

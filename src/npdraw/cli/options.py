@@ -1,4 +1,4 @@
-"""What the verbs share: options by name, and how they speak."""
+"""Options and texts that several verbs share."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -13,44 +13,44 @@ if TYPE_CHECKING:
     from npdraw.model import NPDraw
 
 T = TypeVar("T")
-Maybe = Annotated[DisallowNone[T | None], arg(help_behavior_hint="")]  # may be left away; help says STR, not {None}|STR
+Maybe = Annotated[DisallowNone[T | None], arg(help_behavior_hint="")]  # optional; help shows STR, not {None}|STR
 Device = Annotated[Literal["auto", "cpu", "cuda", "mps"], arg(help="Where to compute.")]
 Flag = Annotated[FlagCreatePairsOff[bool], arg(help_behavior_hint="")]
 DryRun = Annotated[
-    Flag, arg(help="Print the plan (parameters, steps, memory, device); train, draw and download nothing.")
+    Flag, arg(help="Only print the plan (parameters, steps, memory, device). Train, draw and download nothing.")
 ]
 Model = Annotated[
-    Positional[str], arg(metavar="MODEL", help="Run, saved model, model by name, or OWNER/NAME of the hub.")
+    Positional[str], arg(metavar="MODEL", help="A run, a saved model, a model by name, or OWNER/NAME on the hub.")
 ]
 Source = Annotated[
     Positional[str],
-    arg(metavar="IMAGES", help="Picture, folder, .zip, .npz or set by name (its test images, where it has them)."),
+    arg(metavar="IMAGES", help="A picture, folder, .zip, .npz or set by name (its test images, if it has any)."),
 ]
 DataDir = Annotated[
-    Maybe[Path], arg(help="Where public sets lie, or go to, and prepared images: the platform's cache by default.")
+    Maybe[Path], arg(help="Folder for public sets and prepared images; by default the platform's cache.")
 ]
 InceptionFile = Annotated[
     Maybe[Path],
-    arg(help="The network behind FID: the public file (.pth) or folded weights (.safetensors); downloaded by default."),
+    arg(help="The network for FID: the public file (.pth) or folded weights (.safetensors); downloaded by default."),
 ]
 HowRead = Annotated[Reading, arg(name="")]
-CHUNK = 1024  # pictures at a time, and in one grid at most
-FEW = 8  # the same by a flow on a CPU, so that progress shows
-IN_ANIMATION, IN_PAIRS = 64, 20  # pictures shown in one file, at most
+CHUNK = 1024  # pictures at a time; also the most in one grid
+FEW = 8  # pictures at a time with a flow on a CPU, so that progress shows
+IN_ANIMATION, IN_PAIRS = 64, 20  # most pictures in one file
 
 
 @dataclass
 class Decoding:
-    """How a flow makes images of drawings, for every verb that decodes."""
+    """How a flow decodes drawings into images: options of every verb that decodes."""
 
     evaluations: Maybe[int] = None
-    """Of models with a flow: how often its net runs; more is better and slower. The model's own by default."""
+    """Only for models with a flow: how often its net runs. More is better and slower. By default the model's own."""
     freedom: Maybe[float] = None
-    """Of models with a flow: from 0, keep nearest to the drawing, to 1, improve on it. By default what the prior draws
-    (to sample, to complete) has the model's own, and what is there already (to edit, to reconstruct) has 0."""
+    """Only for models with a flow: from 0 (keep closest to the drawing) to 1 (improve on it). The default is the
+    model's own for drawings by the prior (sample, complete), and 0 for existing drawings (edit, reconstruct)."""
 
     def of(self, model: "NPDraw") -> dict[str, Any]:
-        """What was given, as `NPDraw.decode` takes it; refused where this model has no use for it."""
+        """The given settings, as `NPDraw.decode` takes them. Settings that this model does not have are refused."""
         given = {name: value for name, value in asdict(self).items() if value is not None}
         if given and model.has_likelihood:
             raise InputError(f"--{next(iter(given))} is only for models with a flow, and this one has none; omit it")
@@ -60,24 +60,24 @@ class Decoding:
             raise InputError(f"--freedom must be from 0 to 1, not {self.freedom}")
         if given.get("freedom") and not model.config.model_stage.noise:
             raise InputError(
-                "--freedom is of models that learned from canvases with noise (model-stage.noise), and this one did "
-                "not; omit it"
+                "--freedom is only for models that learned from canvases with noise (model-stage.noise), and this one "
+                "did not; omit it"
             )
         return given
 
     def keeping(self, model: "NPDraw", told: dict[str, float] | None = None) -> dict[str, Any]:
-        """The same for a drawing that is there already: as its picture was `told` to be made, else with freedom 0,
-        unless it is said otherwise."""
+        """The same for an existing drawing: the given settings first, then those that its picture was made with
+        (`told`), then freedom 0."""
         given = self.of(model)
         if model.has_likelihood:
             return given
         found = {"freedom": 0.0} | (told or {})
-        if not model.config.model_stage.noise:  # no picture by this flow has any freedom
+        if not model.config.model_stage.noise:  # this flow makes every picture with freedom 0
             found["freedom"] = 0.0
         return found | given
 
     def shown(self, model: "NPDraw") -> dict[str, Any]:
-        """The same with the model's own settings where none are given: all that a flow's images depend on."""
+        """The same, with the model's own settings as defaults: all settings that a flow's images depend on."""
         own, given = model.config.decoder, self.of(model)
         return given if model.has_likelihood else {"evaluations": own.evaluations, "freedom": own.freedom} | given
 
@@ -90,7 +90,7 @@ def psnr_text(whole: float, each: float) -> str:
 
 
 def yaml_text(values: dict[str, Any]) -> str:
-    """A config, or what is like one, as the presets are written: one line a group."""
+    """A config, or similar values, in the style of the presets: one line per group."""
     import yaml
 
     return yaml.safe_dump(values, sort_keys=False, default_flow_style=None, width=118).rstrip()

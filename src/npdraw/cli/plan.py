@@ -1,4 +1,4 @@
-"""Plans: what training or sampling will take (parameters, steps, memory, device), told without doing any of it."""
+"""Plans: what training or sampling needs (parameters, steps, memory, device), computed without running it."""
 
 import math
 from collections.abc import Callable
@@ -21,25 +21,25 @@ from npdraw.words import plural
 
 
 def plan(config: Config, data: ImageSet, device: str) -> list[str]:
-    """What a training run will be. Settings that make no model are refused."""
+    """The plan of a training run. Settings from which no model can be built are refused."""
     world = this_process().world
     count, validation = map(len, choose(data, config.split, config.data.validation))
     stages: list[PriorStage | ModelStage] = [config.prior_stage, config.model_stage]
     batches = [max(1, min(stage.batch, count) // world) for stage in stages]
     try:
-        with torch.device("meta"):  # tensors have sizes there, and no memory
+        with torch.device("meta"):  # its tensors have sizes but no memory
             model, kept = _measure(config, *batches)
-    except (RuntimeError, ValueError, ArithmeticError) as error:  # sizes that torch cannot make a net of
+    except (RuntimeError, ValueError, ArithmeticError) as error:  # sizes from which torch cannot build a net
         reason = str(error).partition("\n")[0]
-        raise InputError(f"these settings make no model: {reason}") from None
+        raise InputError(f"no model can be built from these settings: {reason}") from None
     k, grid = config.bank.part_size, model.grid
     guide = model.decoder.guide if isinstance(model.decoder, Flow) else None
     own = _count(model.posterior) + _count(model.decoder) - (_count(guide) if guide else 0)
     sizes = [_count(model.prior), _count(model) if config.model_stage.joint else own]
     weights = _count(model) * 4
-    parse, sides = grid.cells * 17, 1 + config.data.mirrored  # two int64 and a bool a step
+    parse, sides = grid.cells * 17, 1 + config.data.mirrored  # two int64 and a bool per step
     held = (count + validation) * data.train.shape[1:].numel() + (sides * count + validation) * parse
-    from npdraw.training.augment import moves_of  # here: plans of samples need nothing that training needs
+    from npdraw.training.augment import moves_of  # imported here, since plans for sampling do not need it
 
     moves = moves_of(config.prior.shifts)
     moved = sides * count * parse * len(moves) if len(moves) > 1 else 0
@@ -53,7 +53,7 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     beside = (held + moved, held)
     for name, stage, b, size, act, pixels in zip(("prior", "model"), stages, batches, sizes, kept, beside):
         n = stage.epochs * (count // (b * world))
-        total = weights + 3 * 4 * size + act + pixels  # gradients and two moments of what is trained
+        total = weights + 3 * 4 * size + act + pixels  # gradients and two moments of the trained weights
         lines.append(
             f"stage {name}: {n:,} steps ({stage.epochs:,} epochs, batch {b * world}); "
             f"memory (torch's own aside) about {_mega(total)}: weights {_mega(weights)}, "
@@ -74,7 +74,7 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
 
 
 def sampling_plan(model: NPDraw, count: int, device: str) -> list[str]:
-    """What it will take to draw so many samples."""
+    """The plan for `count` samples."""
     c, batch = model.config, fixed_batch(model.device)
     folded = c.prior.heads * c.prior.head_dim > c.prior.width
     entry = c.prior.width if folded else 2 * c.prior.heads * c.prior.head_dim
@@ -93,20 +93,20 @@ def sampling_plan(model: NPDraw, count: int, device: str) -> list[str]:
 
 
 def _at_work(flow: Flow) -> int:
-    """Bytes that a picture takes while a flow makes it, at the most: in the first block on the way up that is of full
-    size. There are its input, twice as wide as the maps that it is made of, the same normed and activated, one of those
-    maps, and those that the blocks after it wait for."""
+    """The most bytes per picture while a flow runs. The peak is in the first full-size block on the way up. It holds
+    its input, which is twice as wide as the maps it is made of, the same normalised and activated, one of those maps,
+    and the maps that later blocks wait for."""
     return 4 * (2 + 2 + 2 + flow.blocks) * flow.first.out_channels * math.prod(flow.size)
 
 
 def parameters(model: NPDraw) -> str:
-    """How many parameters a model has, whole and by part."""
+    """The number of parameters of a model, in total and by part."""
     parts = {"prior": model.prior, "posterior": model.posterior, "decoder": model.decoder}
     return f"{_count(model):,} parameters ({', '.join(f'{n} {_count(m):,}' for n, m in parts.items())})"
 
 
 def _measure(config: Config, prior_batch: int, model_batch: int) -> tuple[NPDraw, tuple[int, int]]:
-    """The model, and what a step of either stage keeps for its backward pass."""
+    """The model, and the bytes that a step of each stage keeps for its backward pass."""
     k, d = config.bank.part_size, config.data
     model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, d.channels, k, k)))
     steps = model.grid.cells
@@ -126,8 +126,8 @@ def _measure(config: Config, prior_batch: int, model_batch: int) -> tuple[NPDraw
 
 
 def activations(compute: Callable[[], Any]) -> int:
-    """Bytes that autograd keeps for the backward pass, counted without making them."""
-    kept: dict[int, Any] = {}  # storages by address, held so that no address is used twice
+    """The bytes that autograd keeps for the backward pass, counted without allocating them."""
+    kept: dict[int, Any] = {}  # storages by address; holding them keeps addresses unique
 
     def keep(x: Tensor) -> Tensor:
         storage = x.untyped_storage()

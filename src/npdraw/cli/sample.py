@@ -34,38 +34,38 @@ if TYPE_CHECKING:
 
 @dataclass
 class Sample:
-    """Draw new images; a seed always gives the same one, in any company.
+    """Draw new images; a seed always gives the same image, in any batch.
 
-    A flow improves on the sketch that the prior draws, so there the drawing of an image is its own parse.
+    A flow improves on the sketch that the prior draws. So with a flow the drawing of an image is its parse.
 
     Example: npdraw sample runs/digits --out samples --seeds 0-63 --png --animate
     """
 
     model: Model
     out: Path
-    """Folder for what is written: grid.png, and what is asked for below."""
+    """Output folder for grid.png and the files that the options below ask for."""
     seeds: str = "0-63"
-    """Which to draw: 5, or 0-63, or 1,4,9-12."""
+    """Seeds to draw: 5, or 0-63, or 1,4,9-12."""
     temperature: Maybe[float] = None
-    """Below 1 likelier drawings, 0 the likeliest choices; the model's own by default."""
+    """Below 1 gives likelier drawings, 0 the likeliest choices; by default the model's own."""
     top_k: Maybe[int] = None
-    """Choose among the K likeliest parts and places only."""
+    """Choose only among the K likeliest parts and places."""
     top_p: Maybe[float] = None
-    """Choose among the likeliest parts and places that have this mass together."""
+    """Choose only among the likeliest parts and places that together have this probability."""
     prefix: Maybe[Path] = None
-    """Drawings (JSON) to continue: one for all, or one a seed."""
+    """Drawings (JSON) to continue: one for all seeds, or one per seed."""
     prefix_steps: Maybe[int] = None
-    """Take only the first so many steps of the prefix."""
+    """Use only this many steps of the prefix, the first ones."""
     png: Flag = False
-    """Write every image as images/seed-00000.png, a folder that `evaluate` and `train` can read; each carries its
-    drawing, with which `edit`, `complete` and `animate` go on."""
+    """Write every image as images/seed-00000.png and so on. `evaluate` and `train` can read this folder. Each PNG
+    carries its drawing, which `edit`, `complete` and `animate` use."""
     npz: Flag = False
     """Write samples.npz: uint8 `images` (N, H, W) or (N, H, W, 3), and `seeds`."""
     json: Flag = False
-    """Write drawings.json, which says with what they were drawn too: seeds, temperature, ..., and of a flow the prior's
-    sketches, from which it made the images."""
+    """Write drawings.json. It also holds the settings (seeds, temperature, ...) and, with a flow, the prior's sketches
+    from which the flow made the images."""
     animate: Flag = False
-    """Write animation.gif and animation.mp4: every step, the newest part outlined."""
+    """Write animation.gif and animation.mp4: every step, with the newest part outlined."""
     decoding: HowDecoded = field(default_factory=Decoding)
     device: Device = "auto"
     dry_run: DryRun = False
@@ -102,13 +102,13 @@ class Sample:
             same, noise = ("drawing", "") if model.has_likelihood else ("sketch", ", in pictures of different noise")
             title += f"\nat temperature 0 all seeds have the same {same}, of the likeliest choices{noise}"
         options: dict[str, Any] = {"temperature": heat, "top_k": self.top_k, "top_p": self.top_p}
-        model.prior.sample(0, **options)  # wrong options are refused before anything is made
+        model.prior.sample(0, **options)  # refuse wrong options before anything is drawn
         if self.dry_run:
             say("\n".join([title, *sampling_plan(model, len(seeds), device)]))
             return
         images, drawings, sketches = [], [], []
         piece = FEW if device == "cpu" and not model.has_likelihood else CHUNK
-        with Progress(quiet=model.has_likelihood) as progress:  # a flow takes its time
+        with Progress(quiet=model.has_likelihood) as progress:  # only a flow is slow enough to need it
             progress.start("drawing", len(seeds))
             for i in range(0, len(seeds), CHUNK):
                 begun = prefix if prefix is None or len(prefix) == 1 else prefix[i : i + CHUNK]
@@ -151,7 +151,7 @@ class Sample:
 class Reconstruct:
     """Show images beside their parse, the posterior's canvas and the reconstruction from it.
 
-    A flow rebuilds image number i of the set from the noise of seed i, whatever --count.
+    A flow rebuilds image number i of the set from the noise of seed i, for any --count.
 
     Example: npdraw reconstruct runs/digits digits --out reconstructions
     """
@@ -161,7 +161,7 @@ class Reconstruct:
     out: Path
     """Folder for reconstructions.png and drawings.json (the posterior's)."""
     count: int = 20
-    """How many images, evenly chosen."""
+    """Number of images, evenly chosen."""
     decoding: HowDecoded = field(default_factory=Decoding)
     data_dir: DataDir = None
     device: Device = "auto"
@@ -199,22 +199,22 @@ class Reconstruct:
 
 @dataclass
 class Animate:
-    """Show how a drawing (JSON) or the drawing of an image comes about, step by step, as GIF and MP4.
+    """Animate a drawing (JSON), or the drawing of an image, step by step, as GIF and MP4.
 
-    A single PNG by `sample --png`, `edit`, `complete --png` or the studio has its drawing in it, and the animation ends
-    in that very picture; of several, give the drawings (JSON). Of these a flow makes the images again from the
-    sketches, the seeds and with the settings that stand beside them; where none do, from the drawings, and image
-    number i, from 0, from the noise of seed i.
+    A single PNG by `sample --png`, `edit`, `complete --png` or the studio carries its drawing. Its animation ends in
+    exactly that picture. For several pictures, give the drawings (JSON). A flow makes their images again from the
+    sketches, seeds and settings in the JSON. If there are none, it uses the drawings, and the noise of seed i for image
+    number i, counted from 0.
 
     Example: npdraw animate digits drawing.png --out film
     """
 
     model: Model
     what: Annotated[Positional[str], arg(metavar="DRAWING_OR_IMAGE")]
-    """Drawings as JSON, as `sample --json` writes them, a PNG that carries its drawing, or other pictures, which the
+    """Drawings in JSON, as `sample --json` writes them; a PNG that carries its drawing; or other pictures, which the
     posterior draws."""
     out: Path
-    """Name of the files without ending: OUT.gif and OUT.mp4."""
+    """Name of the files without suffix: OUT.gif and OUT.mp4."""
     decoding: HowDecoded = field(default_factory=Decoding)
     device: Device = "auto"
 
@@ -233,7 +233,7 @@ class Animate:
         if drawn and not Path(self.what).expanduser().exists():
             raise InputError(f"{self.what} does not exist; give drawings (.json), or images")
         model = store.load_model(self.model, device)
-        given = self.decoding.of(model)  # what does not go with this model is refused first
+        given = self.decoding.of(model)  # first, refuse settings that this model does not have
         if drawn:
             drawing = store.load_drawing(self.what, model.bank).check(len(model.bank), model.grid.cells)
             if not len(drawing):
@@ -241,7 +241,7 @@ class Animate:
             if drawing.steps != model.grid.cells:
                 raise InputError(
                     f"{self.what} holds drawings of {drawing.steps} steps, but {self.model} draws {model.grid.cells}: "
-                    "they are another model's"
+                    "they are by another model"
                 )
             found = len(drawing)
             sketches, seeds, told = inputs.drawn_with(model, self.what, found)
@@ -250,7 +250,7 @@ class Animate:
         elif (own := inputs.drawn_in(model, self.model, self.what)) and own.drawing.steps == model.grid.cells:
             if given:
                 raise InputError(
-                    f"{self.what} carries its drawing, and its animation ends in that very picture; omit "
+                    f"{self.what} carries its drawing, and its animation ends in exactly that picture; omit "
                     f"--{next(iter(given))}"
                 )
             say(f"{self.what} carries its drawing, which is taken as it is")

@@ -8,21 +8,21 @@ from npdraw.extras import need
 
 @dataclass
 class Studio:
-    """Open a page in the browser on which you and a model draw together, part by part.
+    """Open a page in the browser where you and a model draw together, part by part.
 
-    The page is served by this process alone and works without a network. It answers this machine only, unless --host
-    says otherwise; then it needs the token of the link that is printed.
+    Only this process serves the page, and it works without a network. By default it answers only this machine. With
+    another --host, visitors need the token in the printed link.
 
     Example: npdraw studio digits
     """
 
     model: Model
     host: str = "127.0.0.1"
-    """Where to listen: 0.0.0.0 lets other machines in, with the token."""
+    """Address to listen on. 0.0.0.0 lets other machines in, with the token."""
     port: int = 8642
-    """At which port; 0 takes one that is free."""
+    """Port to listen on; 0 takes a free one."""
     no_browser: Flag = False
-    """Open no browser."""
+    """Do not open a browser."""
     device: Device = "auto"
 
     def run(self) -> None:

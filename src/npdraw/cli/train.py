@@ -16,7 +16,7 @@ from npdraw.progress import say
 
 @dataclass
 class Demo:
-    """Train on the embedded digits, draw 64 new ones and have them judged, in about three minutes.
+    """Train on the embedded digits, draw 64 new ones and judge them, in about three minutes.
 
     A finished demo is not trained again.
 
@@ -37,14 +37,14 @@ class Demo:
 
 @dataclass
 class Train:
-    """Train a model on a preset's data, a YAML file's or images of your own; or go on with such a run.
+    """Train a model from a preset, a YAML file or your own images; or continue a run.
 
-    Any field of the config can be overridden. For your own images (a folder, .zip, .npz, .parquet or a dataset on the
-    Hugging Face hub, hf:OWNER/NAME@COMMIT) a config is derived from what they are, and printed. --size, --crop,
-    --colour and --invert are short for --reading.size and so on.
+    You can override any field of the config. For your own images (a folder, .zip, .npz, .parquet or a dataset on the
+    Hugging Face hub, hf:OWNER/NAME@COMMIT) a config is derived from the images and printed. --size, --crop, --colour
+    and --invert are short for --reading.size and so on.
 
-    For few images, --init MODEL starts from the weights and the bank of a model: its sizes are kept, pictures are read
-    in its size and colour, and it learns a fifth as fast as it did.
+    For few images, --init MODEL starts from the weights and the bank of a model. The sizes of its nets are kept,
+    pictures are read in its size and colour, and the learning rates are a fifth of those it was trained with.
 
     Examples: npdraw train digits | npdraw train mnist --prior.depth 4 --bank.parts 100 |
     npdraw train my-pictures/ --size 64 --out runs/mine --dry-run | npdraw train my-pictures/ --init digits |
@@ -52,16 +52,16 @@ class Train:
     """
 
     target: Annotated[Positional[str], arg(metavar="TARGET")]
-    """Preset, YAML file, your own images, or a run to go on with."""
+    """A preset, a YAML file, your own images, or a run to continue."""
     config: Annotated[Config, arg(name="")]
     out: Maybe[Path] = None
-    """The run's directory; runs/NAME by default."""
+    """Directory of the run; by default runs/NAME."""
     data_dir: DataDir = None
     inception: InceptionFile = None
     device: Device = "auto"
     dry_run: DryRun = False
     quiet: Flag = False
-    """Print nothing but errors."""
+    """Print only errors."""
 
     def run(self) -> None:
         from npdraw import derive
@@ -75,7 +75,7 @@ class Train:
         config, out = self.config, self.out or derive.default_out(self.target, self.config)
         if not config.data.source:
             raise InputError(
-                f"{self.target} needs its images: give --data.source with a set by name, a folder or a file"
+                f"{self.target} does not name its images: give --data.source with a set by name, a folder or a file"
             )
         device = inputs.prepare(self.device, out)
         inputs.check_apart(out, config.data.source)
@@ -85,7 +85,7 @@ class Train:
         say("\n".join([str(data), *data.notes]), self.quiet)
         if derive.derives(self.target):
             say(f"derived from them:\n{yaml_text(to_dict(config))}", self.quiet)
-        lines = plan(config, data, device)  # builds the nets without memory: what cannot be built is refused here
+        lines = plan(config, data, device)  # builds the nets without memory, and refuses those that cannot be built
         if self.dry_run:
             say("\n".join([*lines, f"run: would be written to {out}"]))
             return
@@ -98,15 +98,15 @@ class Train:
 
 @dataclass
 class EarlyStage:
-    """The part of stage two that others are derived from."""
+    """The field of stage two from which other defaults are derived."""
 
     epochs: Maybe[int] = None
 
 
 @dataclass
 class Early:
-    """What must be known of a `train` command before its defaults are, since these follow from the images and from
-    the model to start from."""
+    """The options of `train` that must be read before its defaults are known. The defaults follow from the images and
+    from the model to start from."""
 
     reading: Reading = field(default_factory=Reading)
     split: Split = field(default_factory=Split)

@@ -1,7 +1,7 @@
-"""The verbs of the command line by name: one dataclass each, thin over the library.
+"""The verbs of the command line by name: each is one dataclass, a thin layer over the library.
 
-The fields of a verb are its options, and its docstring is its help, whose first line stands in the list of verbs. What
-needs torch is imported inside `run`, so that help is quick.
+The fields of a verb are its options. Its docstring is its help, and the first line appears in the list of verbs.
+Modules that need torch are imported inside `run`, so that help is quick.
 """
 
 from typing import Any, ClassVar, Protocol
@@ -18,7 +18,7 @@ from npdraw.cli.train import Demo, Train
 
 
 class Verb(Protocol):
-    """What `main` needs of a verb: a dataclass that can be run."""
+    """A verb as `main` uses it: a dataclass with a method `run`."""
 
     __dataclass_fields__: ClassVar[dict[str, Any]]
 

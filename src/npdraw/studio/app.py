@@ -1,4 +1,4 @@
-"""The studio's routes: thin, from a body to a `Service` in a lane, and from what goes wrong to one sentence."""
+"""The studio's routes. Each passes its body to the `Service` in a lane. Every error becomes one sentence."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -17,7 +17,7 @@ from npdraw.studio.security import Guard, error
 from npdraw.studio.service import Service
 from npdraw.studio.workers import Busy, Gone, Lane
 
-QUICK, SLOW = 32, 8  # requests that may wait in a lane
+QUICK, SLOW = 32, 8  # most requests that wait in a lane
 JSON_BYTES = 2**18
 KINDS = {
     ".html": "text/html; charset=utf-8",
@@ -31,7 +31,7 @@ EXPORTS = {"png": "image/png", "gif": "image/gif", "mp4": "video/mp4", "json": "
 
 
 def guarded(service: Service, hosts: frozenset[str], token: str | None) -> Guard:
-    """The whole studio as an ASGI app; `hosts` are the Host headers it answers to where there is no token."""
+    """The whole studio as an ASGI app; `hosts` are the Host headers that it accepts if there is no token."""
     limits = {"/api/read": schemas.UPLOAD_BYTES, "/api/draw": service.image_bytes}
     if not service.model.has_likelihood:  # these carry a picture
         limits |= {f"/api/{verb}": JSON_BYTES + 2 * service.image_bytes for verb in ("decode", "complete", "export")}
@@ -115,18 +115,18 @@ def make_app(service: Service) -> FastAPI:
 
 
 def _raw(*kinds: str) -> dict[str, Any]:
-    """What OpenAPI says of a body that is bytes."""
+    """The OpenAPI entry of a body that is bytes."""
     content = {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}
     return {"requestBody": {"required": True, "content": content}}
 
 
 def _file(*kinds: str) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of an answer that is a file."""
+    """The OpenAPI entry of an answer that is a file."""
     return {200: {"content": {kind: {"schema": {"type": "string", "format": "binary"}} for kind in kinds}}}
 
 
 def _serve_page(app: FastAPI) -> None:
-    """The page's files, by a list that is made once: no path of a request reaches the file system."""
+    """Serve the page's files from a list that is made once. No path of a request reaches the file system."""
     folder = resources.files("npdraw.studio").joinpath("page")
     files = {file.name: file for file in folder.iterdir() if f".{file.name.rpartition('.')[2]}" in KINDS}
 
@@ -142,7 +142,7 @@ def _serve_page(app: FastAPI) -> None:
 
 
 def _tell_errors(app: FastAPI) -> None:
-    """Each error as one sentence."""
+    """Answer each error with one sentence."""
 
     def tell(kind: type[Exception], answer: Callable[[Any], Response]) -> None:
         async def handler(_: Request, problem: Exception) -> Response:
@@ -158,18 +158,18 @@ def _tell_errors(app: FastAPI) -> None:
         HTTPException,
         lambda problem: error(problem.status_code, _NAMES.get(problem.status_code, "this cannot be done")),
     )
-    tell(Exception, lambda _: error(500, "the studio failed at this; its terminal says more"))
+    tell(Exception, lambda _: error(500, "the studio failed; its terminal says more"))
 
 
 _NAMES = {
-    400: "the body is not JSON that can be read",
+    400: "the body is not valid JSON",
     404: "there is nothing here",
     405: "this address does not take that method",
 }
 
 
 def _sentence(problem: dict[str, Any]) -> str:
-    """What pydantic found first, in words."""
+    """The first error that pydantic found, in words."""
     if problem["type"] == "json_invalid":
         return _NAMES[400]
     name = ".".join(str(part)[:40] for part in problem["loc"][1:]) or "the body"

@@ -1,7 +1,7 @@
-"""What the studio is asked and what it answers: one model a body, so that OpenAPI says it all.
+"""The studio's requests and answers: one pydantic model per body, so that OpenAPI describes them all.
 
-Requests are strict: no floats for integers, no strings for numbers, no NaN, no unknown fields, and a list is given up
-at its first wrong entry. What depends on the model (how many cells, which parts) is checked by service.py.
+Requests are strict: no floats for integers, no strings for numbers, no NaN, no unknown fields. A list is refused at its
+first wrong entry. service.py checks what depends on the model (how many cells, which parts).
 """
 
 from typing import Annotated, Literal
@@ -10,12 +10,12 @@ from pydantic import BaseModel, ConfigDict, FailFast, Field
 
 from npdraw.config import EVALUATIONS
 
-SAMPLES, ENDINGS, PARTICLES = 64, 8, 512  # that one request may ask for
+SAMPLES, ENDINGS, PARTICLES = 64, 8, 512  # most per request
 LAST_SEED = 2**53 - 1  # the largest integer that a page can hold
 HOTTEST = 10.0
 LARGEST_SCALE = 32
-PREVIEW = 5  # evaluations of a flow for a quick picture, at most
-UPLOAD_BYTES, PIXELS = 2**23, 2**24  # of an image that is read
+PREVIEW = 5  # most evaluations of a flow for a quick picture
+UPLOAD_BYTES, PIXELS = 2**23, 2**24  # most bytes and pixels of an uploaded image
 
 Cells = Annotated[
     list[int],
@@ -23,8 +23,8 @@ Cells = Annotated[
     Field(description="The part in each cell of the grid, in raster order, or -1 where nothing is drawn"),
 ]
 Seed = Annotated[int, Field(ge=0, le=LAST_SEED)]
-Temperature = Annotated[float, Field(ge=0, le=HOTTEST, description="Below 1 likelier choices, 0 the likeliest")]
-Noise = Annotated[Seed, Field(description="Of the noise that a flow makes the picture from")]
+Temperature = Annotated[float, Field(ge=0, le=HOTTEST, description="Below 1: likelier choices; 0: the likeliest")]
+Noise = Annotated[Seed, Field(description="Seed of the noise from which a flow makes the picture")]
 Picture = Annotated[str, Field(description="A PNG in base64")]
 Pixels = Annotated[str, Field(description="Base64 of H * W * C bytes, as the person sees them")]
 Sketch = Annotated[
@@ -40,52 +40,52 @@ class Request(BaseModel):
 
 
 class Base(Request):
-    """A picture, and the cells that are its drawing. Where a later drawing has the same cells, the picture stays."""
+    """A picture and the cells of its drawing. Where a later drawing has the same cells, the picture does not change."""
 
     pixels: Pixels
     cells: Cells
 
 
 class Decoding(Request):
-    """How a flow is to make pictures. To other decoders these say nothing."""
+    """How a flow makes pictures. Other decoders ignore these settings."""
 
     evaluations: Annotated[
-        int | None, Field(ge=1, le=EVALUATIONS, description="More are better and slower; null: the model's own")
+        int | None, Field(ge=1, le=EVALUATIONS, description="More is better and slower; null: the model's own")
     ] = None
     freedom: Annotated[
         float | None,
         Field(
             ge=0,
             le=1,
-            description="0: keep to the drawing, 1: improve on it; null: 0, the model's own for what the prior drew",
+            description="0: keep to the drawing; 1: improve on it; null: 0, or the model's own if the prior drew it",
         ),
     ] = None
 
 
 class Picturing(Decoding):
-    """A drawing, and the picture that it is an edit of: for a flow alone. Without one the whole picture is made."""
+    """A drawing and, for a flow only, the picture that it edits. Without that, the whole picture is made."""
 
     cells: Cells
     base: Base | None = None
 
 
 class Drawn(Picturing):
-    """A drawing whose picture is wanted."""
+    """A drawing to decode into a picture."""
 
     seed: Noise = 0
     sketch: Annotated[
         bool,
         Field(
-            description="Whether the prior drew it, so that a flow may improve on its parts; what the base leaves "
-            "empty is made anew then too"
+            description="Whether the prior drew it. Then a flow may improve on its parts, and also redraws the cells "
+            "that are empty in the base"
         ),
     ] = False
-    raw: Annotated[bool, Field(description="Whether as H * W * C bytes in place of a PNG")] = False
-    patient: Annotated[bool, Field(description="Whether all other work goes first, as before a thumbnail")] = False
+    raw: Annotated[bool, Field(description="Whether to answer with H * W * C bytes instead of a PNG")] = False
+    patient: Annotated[bool, Field(description="Whether all other work goes first, as for a thumbnail")] = False
 
 
 class Next(Request):
-    """A drawing, and the cell that comes next."""
+    """A drawing and the next cell."""
 
     cells: Cells
     cell: Annotated[int, Field(ge=0)]
@@ -98,17 +98,17 @@ class Sampling(Decoding):
     count: Annotated[int, Field(ge=1, le=SAMPLES)] = 1
     temperature: Temperature | None = None  # None: the model's own
     top_p: Annotated[float, Field(gt=0, le=1)] | None = None
-    images: Annotated[bool, Field(description="Whether with pictures; drawings alone are there sooner")] = True
+    images: Annotated[bool, Field(description="Whether to make pictures; drawings alone are faster")] = True
 
 
 class Completing(Picturing):
-    """A drawing, which of its cells stay as they are (drawn or not), and how to draw the others."""
+    """A drawing, which of its cells stay as they are (drawn or empty), and how to draw the others."""
 
     fixed: Annotated[list[bool], FailFast()]
     count: Annotated[int, Field(ge=1, le=ENDINGS)] = 4
     seed: Seed = 0
     noise: Noise = 0
-    temperature: Annotated[float, Field(gt=0, le=HOTTEST, description="Below 1 likelier choices")] = 1.0
+    temperature: Annotated[float, Field(gt=0, le=HOTTEST, description="Below 1: likelier choices")] = 1.0
     particles: Annotated[int, Field(ge=1, le=PARTICLES)] = 256
 
 
@@ -121,13 +121,13 @@ class Composing(Request):
 
 
 class Exporting(Picturing):
-    """A drawing, and the file to make of it. `seed` is that of the sample that it is, and of the picture's noise."""
+    """A drawing and the file to make of it. `seed` is the seed of the sample and of the picture's noise."""
 
     format: Literal["png", "gif", "mp4", "json"]
     seed: Seed | None = None
     scale: Annotated[
         int | None,
-        Field(ge=1, le=LARGEST_SCALE, description="Enlarges every pixel; left out, 1 for a PNG, what looks well else"),
+        Field(ge=1, le=LARGEST_SCALE, description="Enlarges every pixel; by default 1 for a PNG, else what looks good"),
     ] = None
 
 
@@ -143,8 +143,8 @@ class Size(BaseModel):
 class GridShape(BaseModel):
     rows: int
     columns: int
-    part: Annotated[int, Field(description="A cell is so many pixels of the canvas wide and high")]
-    top: Annotated[int, Field(description="Rows of the first cells that lie above the canvas")]
+    part: Annotated[int, Field(description="Width and height of a cell in pixels of the canvas")]
+    top: Annotated[int, Field(description="Rows of pixels of the first cells that are above the canvas")]
     left: int
 
 
@@ -159,14 +159,14 @@ class Limits(BaseModel):
 
 class FlowSettings(BaseModel):
     evaluations: Annotated[int, Field(description="The model's own, for a full picture")]
-    preview: Annotated[int, Field(description="Few enough to be answered quickly")]
+    preview: Annotated[int, Field(description="Few enough for a quick answer")]
     own: Annotated[float, Field(description="The model's own freedom, with which samples and endings are made")]
     free: Annotated[bool, Field(description="Whether it has learned to improve on drawings")]
 
 
 class About(BaseModel):
     name: str
-    weights: Annotated[str, Field(description="SHA-256 of the weights' file, its first 16 digits")]
+    weights: Annotated[str, Field(description="The first 16 digits of the SHA-256 of the weights file")]
     height: int
     width: int
     channels: int
@@ -175,15 +175,15 @@ class About(BaseModel):
     parts: int
     temperature: float
     inverted: bool
-    ink: Annotated[bool, Field(description="Pixels are ink or none")]
-    flow: Annotated[FlowSettings | None, Field(description="Of a decoder that is a flow, else null")]
+    ink: Annotated[bool, Field(description="Whether pixels are either ink or empty")]
+    flow: Annotated[FlowSettings | None, Field(description="Settings of a flow; null for other decoders")]
     limits: Limits
     version: str
 
 
 class Parts(BaseModel):
     pixels: Annotated[str, Field(description="Base64 of M * C * K * K bytes, as the person sees them")]
-    order: Annotated[list[int], Field(description="All parts by likeness: from the darkest on, each the nearest left")]
+    order: Annotated[list[int], Field(description="All parts: the darkest, then always the nearest of the rest")]
 
 
 class Odds(BaseModel):
@@ -194,7 +194,7 @@ class Odds(BaseModel):
 class One(BaseModel):
     seed: int
     sketch: Sketch
-    cells: Annotated[list[int] | None, Field(description="Null with a flow where no picture was asked for")]
+    cells: Annotated[list[int] | None, Field(description="Null with a flow if no picture was requested")]
     image: Picture | None
 
 
@@ -206,14 +206,14 @@ class Ending(BaseModel):
     sketch: Sketch
     cells: list[int]
     image: Picture
-    log_prob: Annotated[float, Field(description="Of the sketch, by the prior")]
+    log_prob: Annotated[float, Field(description="Log-probability of the sketch under the prior")]
 
 
 class Endings(BaseModel):
     endings: list[Ending]
     effective: Annotated[
         float,
-        Field(description="How many particles, of those at the start, the weights amount to: few make poor endings"),
+        Field(description="Effective number of the particles at the start; a small number means poor endings"),
     ]
 
 
@@ -234,4 +234,4 @@ class ReadImage(BaseModel):
     pixels: Pixels
     parse: list[int]
     posterior: list[int]
-    drawing: Annotated[Origin | None, Field(description="What the studio wrote into the PNG, for this same model")]
+    drawing: Annotated[Origin | None, Field(description="What the studio wrote into the PNG, if it was this model")]

@@ -1,8 +1,8 @@
-"""`Guard`: who may ask the studio, how much at once, and the headers of every answer.
+"""`Guard`: who may use the studio, how much at once, and the headers of every answer.
 
-On loopback the address in the Host header must be loopback with the right port, or another site whose name is pointed
-at 127.0.0.1 could ask from the person's own browser. Elsewhere a token is needed for /api. An Origin, where one is
-sent, must be the studio's own. Bodies are read here, whole and bounded, before anything looks at them.
+On loopback, the Host header must be a loopback address with the right port. Otherwise another site whose name points to
+127.0.0.1 could send requests from the user's browser. On other addresses, /api needs a token. An Origin header, if
+there is one, must be the studio's own. Bodies are read here, whole and bounded, before anything else sees them.
 """
 
 import asyncio
@@ -15,9 +15,9 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-AT_ONCE = 64  # requests under way, whose bodies may lie in memory
+AT_ONCE = 64  # requests in progress, whose bodies may be in memory
 BODY_SECONDS = 30.0
-LONGEST = 300  # letters of a sentence that may quote what was sent
+LONGEST = 300  # most letters of a sentence, since it may quote the request
 HEADERS = {
     "Content-Security-Policy": "default-src 'self'; img-src 'self' data: blob:; object-src 'none'; base-uri 'none'; "
     "form-action 'none'; frame-ancestors 'none'",
@@ -37,7 +37,7 @@ def is_loopback(host: str) -> bool:
 
 
 def error(status: int, sentence: str) -> Response:
-    """The one form of errors: a line, in ASCII, since it may quote anything that was sent."""
+    """The only form of errors: one line in ASCII, since it may quote anything from the request."""
     return Response(json.dumps({"error": " ".join(sentence.split())[:LONGEST]}), status, media_type="application/json")
 
 
@@ -81,7 +81,7 @@ class Guard:
             raise _Refused(503, "the studio is busy; try again in a moment")
         host = headers.get("host", "").lower()
         if self.token is None and host not in self.hosts:
-            raise _Refused(403, "the studio answers only under its own address, as it was printed")
+            raise _Refused(403, "the studio answers only at its own address, as it was printed")
         origin = headers.get("origin")
         own = (f"http://{host}",) if self.token is None else (f"http://{host}", f"https://{host}")
         if origin is not None and origin.lower() not in own:
@@ -93,8 +93,8 @@ class Guard:
 
 
 async def _body(headers: Headers, receive: Receive, limit: int) -> bytes | None:
-    """The whole body, of at most `limit` bytes; None if the page went away."""
-    large = _Refused(413, f"this is too large; at most {limit:,} bytes are taken here")
+    """The whole body, of at most `limit` bytes; None if the page disconnects."""
+    large = _Refused(413, f"this is too large; at most {limit:,} bytes are accepted here")
     stated = headers.get("content-length", "0")
     if not (stated.isascii() and stated.isdigit()):
         raise _Refused(400, "the length of the body cannot be understood")
@@ -118,7 +118,7 @@ async def _body(headers: Headers, receive: Receive, limit: int) -> bytes | None:
 
 
 def _replay(body: bytes, receive: Receive) -> Receive:
-    """Give the body once; what comes after it is what the page does (it goes away)."""
+    """Give the body once. After it, pass on what the page sends (that it disconnects)."""
     waiting: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
     async def replayed() -> Message:

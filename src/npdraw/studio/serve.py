@@ -44,7 +44,7 @@ def serve(source: str, host: str, port: int, browser: bool, device: str) -> None
 
 
 def _listening(host: str, port: int) -> socket.socket:
-    """A socket that listens. It names TCP, without which asyncio leaves Nagle's delay on: 40 ms an answer."""
+    """A socket that listens. It names TCP: otherwise asyncio leaves Nagle's delay on, 40 ms per answer."""
     if not 0 <= port < 2**16:
         raise InputError(f"a port is a number from 0 to {2**16 - 1}, not {port}")
     try:
@@ -67,7 +67,7 @@ def _listening(host: str, port: int) -> socket.socket:
 
 
 def _shown(host: str) -> str:
-    """A host as a browser wants it; for all addresses of a machine its name."""
+    """A host as a browser needs it. For all addresses of a machine it is the machine's name."""
     with contextlib.suppress(ValueError):
         if ipaddress.ip_address(host).is_unspecified:
             return socket.gethostname()
@@ -75,5 +75,5 @@ def _shown(host: str) -> str:
 
 
 def _name(source: str) -> str:
-    """A model's folder, without those that lead to it, in letters that can be sent."""
+    """The name of a model's folder, without its parents, in letters that can be sent."""
     return Path(source).resolve().name.encode(errors="replace").decode()

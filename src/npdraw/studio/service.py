@@ -1,14 +1,14 @@
 """`Service`: what the studio does with a model, from cells to pictures and back, without HTTP.
 
-Every picture that the studio shows is decoded alone, in a batch of one: that is quick enough for a click
-(`NPDraw.decode` pads to a batch of 64 on the CPU), and a drawing then looks the same wherever it is shown. A level in
-255 may differ from `NPDraw.decode`'s picture, since another matrix shape rounds differently.
+Every picture that the studio shows is decoded in a batch of one. That is fast enough for a click (`NPDraw.decode` pads
+to a batch of 64 on the CPU), and a drawing looks the same wherever it is shown. A pixel may differ from the picture by
+`NPDraw.decode` by one level of 255, since another matrix shape rounds differently.
 
-A flow's pictures are `NPDraw.decode`'s own, from the noise of the seed that a request brings along; and where it brings
-a picture, `NPDraw.redraw`'s: the cells that differ from that picture's are made anew, all else stays to the bit.
+`NPDraw.decode` makes the pictures of a flow, from the noise of the seed in the request. If the request has a picture,
+`NPDraw.redraw` redraws the cells that differ from that picture's, and all other pixels stay exactly the same.
 
-Long work stops when nobody waits for it: between pictures, at every step of the prior (where its heads are asked), be
-it sampling or completing, and at every evaluation of a flow.
+Long work stops when nobody waits for it: between pictures, at every step of the prior (where its heads run), for both
+sampling and completing, and at every evaluation of a flow.
 """
 
 import base64
@@ -35,13 +35,13 @@ from npdraw.reading import as_seen, light_on_dark, own_pixels, reading_for
 from npdraw.studio import schemas
 from npdraw.studio.workers import others_first, still_wanted
 
-LONGEST_SIDE = 1024  # pixels of a film: its frames are in memory together
+LONGEST_SIDE = 1024  # pixels of an animation: all its frames are in memory at once
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 
 
 class Before(NamedTuple):
-    """A picture that is edited, (1,C,H,W) uint8 as the model sees it, and the cells that are its drawing; None where
-    it is made anew whatever is drawn there."""
+    """The picture to edit, (1,C,H,W) uint8 as the model sees it, and the cells of its drawing. A cell that is None is
+    always redrawn."""
 
     picture: Tensor
     cells: Sequence[int | None]
@@ -59,7 +59,7 @@ class Service:
 
     @property
     def image_bytes(self) -> int:
-        """Size of a picture as raw pixels."""
+        """Size of a picture in bytes, as raw pixels."""
         data = self.model.config.data
         return data.height * data.width * data.channels
 
@@ -89,13 +89,13 @@ class Service:
         return schemas.FlowSettings(evaluations=c.evaluations, preview=preview, own=c.freedom, free=free)
 
     def is_quick(self, evaluations: int | None) -> bool:
-        """Whether a picture by so many evaluations (None: the model's own) is made while a person waits."""
+        """Whether a picture with this many evaluations (None: the model's own) is made while a person waits."""
         return self.model.has_likelihood or (evaluations or self.model.config.decoder.evaluations) <= schemas.PREVIEW
 
     # --- cells and drawings ---
 
     def drawing(self, cells: Sequence[int]) -> Drawing:
-        """Cells as one drawing, where they are of this model."""
+        """Cells as one drawing. Cells that do not fit this model are refused."""
         places, parts = self.model.grid.cells, len(self.model.bank)
         if len(cells) != places:
             raise InputError(f"a drawing of this model has {places} cells, not {len(cells)}")
@@ -106,7 +106,7 @@ class Service:
         return Drawing(what, torch.arange(places)[None], what >= 0)
 
     def cells(self, drawing: Drawing) -> list[list[int]]:
-        """The cells of each drawing; one that draws a place twice, or in another order, is tidied first."""
+        """The cells of each drawing. A drawing that draws a place twice, or in another order, is tidied first."""
         tidy = editing.tidy(drawing.to(self.model.device), self.model.bank.parts, self.model.grid)
         cells: list[list[int]] = torch.where(tidy.whether, tidy.what, -1).tolist()
         return cells
@@ -123,7 +123,7 @@ class Service:
 
     @torch.no_grad()
     def next(self, cells: Sequence[int], cell: int) -> schemas.Odds:
-        """What the prior itself would draw in a cell, given the cells before it."""
+        """What the prior would draw in a cell, given the cells before it."""
         drawing = self.drawing(cells)
         if cell >= drawing.steps:
             raise InputError(f"there is no such cell; cells are from 0 to {drawing.steps - 1}")
@@ -143,7 +143,7 @@ class Service:
     # --- slow ---
 
     def sample(self, asked: schemas.Sampling) -> schemas.Samples:
-        """New drawings, each the one of its seed."""
+        """New drawings, one per seed."""
         if asked.seed + asked.count - 1 > schemas.LAST_SEED:
             raise InputError(f"the last seed must be at most {schemas.LAST_SEED}")
         c = self.model.config
@@ -159,9 +159,9 @@ class Service:
         return schemas.Samples(samples=found)
 
     def complete(self, asked: schemas.Completing) -> schemas.Endings:
-        """Endings of a drawing that keep its fixed cells, and by a flow what the picture shows there."""
+        """Endings of a drawing that keep its fixed cells. With a flow they also keep the picture there."""
         if len(asked.fixed) != self.model.grid.cells:
-            raise InputError(f"fixed needs {self.model.grid.cells} booleans, one a cell, not {len(asked.fixed)}")
+            raise InputError(f"fixed needs {self.model.grid.cells} booleans, one per cell, not {len(asked.fixed)}")
         found = complete(
             self.model.prior,
             self.drawing(asked.cells),
@@ -175,7 +175,7 @@ class Service:
         endings: dict[tuple[int, ...], schemas.Ending] = {}
         for drawn in self.cells(found.drawings):
             still_wanted()
-            # the prior may leave raster order and draw in a fixed cell too, which stays as it is; two may be equal then
+            # the prior may leave raster order and draw in a fixed cell, which is undone; then two endings may be equal
             sketch = _stay(asked.fixed, asked.cells, drawn)
             log_prob = float(self.model.prior.log_prob(self.drawing(sketch).to(self.model.device)))
             made = self._made(sketch, asked, asked.noise, beginning, True)
@@ -187,8 +187,8 @@ class Service:
         return schemas.Endings(endings=list(endings.values()), effective=found.effective)
 
     def _beginning(self, asked: schemas.Completing) -> Before | None:
-        """What a flow's endings are edits of: the picture of the drawing, whose free cells are made anew. None where no
-        cell is fixed, since nothing of it would stay."""
+        """The picture that a flow's endings edit: that of the drawing, whose free cells are redrawn. None if no cell is
+        fixed, since nothing of the picture would stay."""
         if self.model.has_likelihood or not any(asked.fixed):
             return None
         picture = self._made(asked.cells, asked, asked.noise, self._before(asked))
@@ -235,7 +235,9 @@ class Service:
             return buffer.getvalue()
         side = max(self.model.decoder.size)
         if (asked.scale or 1) * side > LONGEST_SIDE:
-            raise InputError(f"a film may be {LONGEST_SIDE} pixels a side; scale may be {LONGEST_SIDE // side} at most")
+            raise InputError(
+                f"an animation has at most {LONGEST_SIDE} pixels per side; scale may be at most {LONGEST_SIDE // side}"
+            )
         on_device = drawing.to(self.model.device)
         canvases, masks = render_steps(on_device, self.model.bank.parts, self.model.grid)
         shown = self.model.to_display(self._made(asked.cells, asked, noise, before))
@@ -254,8 +256,8 @@ class Service:
     def _made(
         self, cells: Sequence[int], how: schemas.Decoding, noise: int, before: Before | None, sketch: bool = False
     ) -> Tensor:
-        """The picture of a drawing, (1,C,H,W). A flow keeps its parts, unless it is a sketch by the prior; and all of
-        the picture before where the cells are the same."""
+        """The picture of a drawing, (1,C,H,W). A flow keeps the parts, unless the drawing is a sketch by the prior. It
+        keeps the picture `before` where the cells are the same."""
         drawing = self.drawing(cells)
         if self.model.has_likelihood:
             return self.model.likelihood(self.model.render(drawing)).picture()
@@ -269,7 +271,7 @@ class Service:
         return self.model.redraw(before.picture, drawing, edited, noise, how.evaluations, freedom, keep=not sketch)
 
     def _before(self, asked: schemas.Picturing) -> Before | None:
-        """The picture that a request brings along; only a flow edits one."""
+        """The picture in a request. Only a flow edits pictures."""
         if asked.base is None or self.model.has_likelihood:
             return None
         self.drawing(asked.base.cells)
@@ -280,7 +282,7 @@ class Service:
         return Before(self._given(data), asked.base.cells)
 
     def _given(self, data: bytes) -> Tensor:
-        """Raw pixels, H*W*C bytes as the person sees them, as the model sees them: (1,C,H,W) uint8"""
+        """Raw pixels (H*W*C bytes, as the person sees them) as the model sees them: (1,C,H,W) uint8."""
         c = self.model.config.data
         if len(data) != self.image_bytes:
             raise InputError(f"this model's pictures have {self.image_bytes} bytes, not {len(data)}")
@@ -306,15 +308,15 @@ class Service:
             return None
         try:
             cells = self.cells(found.drawing)[0]
-        except InputError:  # written by hand: not a drawing of this model after all
+        except InputError:  # written by hand: not a drawing of this model
             return None
         seed = found.seed if found.seed is None or found.seed <= schemas.LAST_SEED else None
         return schemas.Origin(cells=cells, seed=seed, freedom=found.freedom, model=self.name, weights=found.weights)
 
 
 def _step(x: Tensor) -> None:
-    """Before a step of the prior or a flow. On a GPU nobody waits here: `cuda_graphs.replay` lets one thread in at a
-    time, and those that go first may need it. A CUDA graph must not be left half recorded; recording takes a moment."""
+    """Called before a step of the prior or a flow. On a GPU no thread waits here: `cuda_graphs.replay` lets one thread
+    in at a time, and those that go first may need it. A recording of a CUDA graph is short and must not be cut off."""
     if not x.is_cuda:
         others_first()
     elif not torch.cuda.is_current_stream_capturing():
@@ -341,27 +343,27 @@ def _stay(fixed: Sequence[bool], old: Sequence[int], new: Sequence[int]) -> list
 
 
 def _check_picture(data: bytes) -> None:
-    """Refuse what is no image, too large a one or an animation, before any pixel is decoded."""
+    """Refuse a file that is not an image, is too large or is an animation, before any pixel is decoded."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of large pictures, which are refused below
+            warnings.simplefilter("ignore")  # warnings about large pictures, which are refused below
             with Image.open(io.BytesIO(data), formats=FORMATS) as opened:
                 width, height = opened.size
-                # a photograph may carry a second one (MPO), for its depth or its light
+                # a photograph may contain a second one (MPO), for depth or light
                 moves = opened.format != "MPO" and getattr(opened, "is_animated", False)
     except Image.DecompressionBombError:
         width = height = 2**31
         moves = False
-    except Exception:  # decoders raise much on broken files
+    except Exception:  # decoders raise many errors on broken files
         raise InputError("this is not an image that can be read: open a PNG, JPEG, WebP, GIF or BMP") from None
     if width * height > schemas.PIXELS:
-        raise InputError(f"this image has too many pixels; at most {schemas.PIXELS:,} are taken")
+        raise InputError(f"this image has too many pixels; at most {schemas.PIXELS:,} are accepted")
     if moves:
         raise InputError("this is an animation, not one picture: open a PNG of it, or the drawing's own PNG or JSON")
 
 
 def _walk(parts: Tensor) -> list[int]:
-    """All parts (M,D): the darkest, then always the nearest of those left."""
+    """The order of all parts (M,D): first the darkest, then always the nearest of the rest."""
     distances = torch.cdist(parts, parts)
     order = [int(parts.sum(1).argmin())]
     left = set(range(len(parts))) - set(order)

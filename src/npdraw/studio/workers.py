@@ -1,11 +1,11 @@
-"""`Lane`: one thread that does the model's work, one job after another, and a short queue before it.
+"""`Lane`: one thread that does the model's work, one job after another, with a short queue.
 
-The studio has several, so that a long job never stands before a click, nor a picture before a stroke of the pen, and
-one behind them all for what nobody asked for. A full queue says so at once. A job whose page is gone leaves the queue;
-one under way stops where it next calls `still_wanted`. A job behind other lanes begins when they have no work, and
-waits while they have where it calls `others_first`.
+The studio has several lanes, so that a click never waits for a long job, and a stroke of the pen never waits for a
+picture. One lane stands behind all others, for work that nobody asked for. A full queue is refused at once. A job whose
+page is gone leaves the queue. If it is already running, it stops at its next call of `still_wanted`. A job behind other
+lanes begins when they have no work. While they have work, it waits where it calls `others_first`.
 
-Each lane computes in one thread: with several lanes on two cores torch's own threads would only fight for them.
+Each lane computes in one thread: with several lanes on two cores, torch's own threads would only compete for them.
 """
 
 import asyncio
@@ -19,8 +19,8 @@ import torch
 from starlette.requests import Request
 
 T = TypeVar("T")
-_now = threading.local()  # .job: what this thread is at; .behind: the lanes that it lets go first
-LOOK = 0.02  # seconds between two looks at whether those lanes are at rest
+_now = threading.local()  # .job: this thread's current job; .behind: the lanes that go first
+LOOK = 0.02  # seconds between two checks whether those lanes are idle
 
 
 class Busy(Exception):
@@ -32,15 +32,15 @@ class Gone(Exception):
 
 
 def still_wanted() -> None:
-    """Raise `Gone` where nobody waits for this thread's job any more."""
+    """Raise `Gone` if nobody waits for this thread's job any more."""
     job = getattr(_now, "job", None)
     if job is not None and job.gone.is_set():
         raise Gone
 
 
 def others_first() -> None:
-    """The same, but let the work of the lanes before this one go first: only where this thread holds no lock that they
-    could need."""
+    """The same, but the work of the lanes before this one goes first. Call it only where this thread holds no lock that
+    they may need."""
     job = getattr(_now, "job", None)
     while job is not None and any(lane.busy for lane in _now.behind) and not job.gone.wait(LOOK):
         pass
@@ -66,13 +66,13 @@ class _Job(Generic[T]):
             _now.job = None
 
     def _tell(self, settle: Callable[[Any], None], value: Any) -> None:
-        """Hand what came of it to the loop; there it may be seen that nobody waits for it."""
+        """Hand the result to the loop, which drops it if nobody waits for it."""
         with contextlib.suppress(RuntimeError):  # the loop is closed
             self.loop.call_soon_threadsafe(lambda: None if self.gone.is_set() else settle(value))
 
 
 class Lane:
-    """A thread with a queue of at most `places` jobs before it, and other lanes that it stands `behind`."""
+    """A thread with a queue of at most `places` jobs. The lanes that it is `behind` go first."""
 
     def __init__(self, name: str, places: int, behind: tuple["Lane", ...] = ()):
         self.places, self.behind = places, behind
@@ -85,12 +85,12 @@ class Lane:
 
     @property
     def busy(self) -> bool:
-        """Whether it has work."""
+        """Whether the lane has work."""
         with self._changed:
             return bool(self._running or self._waiting)
 
     async def do(self, request: Request, work: Callable[[], T]) -> T:
-        """What `work` returns; `Busy` if the queue is full, `Gone` if the page goes before."""
+        """The result of `work`. Raises `Busy` if the queue is full, and `Gone` if the page disconnects first."""
         job = _Job(work)
         with self._changed:
             if self._closed or len(self._waiting) >= self.places:
@@ -115,7 +115,7 @@ class Lane:
                 self._waiting.remove(job)
 
     def _serve(self) -> None:
-        torch.set_num_threads(1)  # of this thread
+        torch.set_num_threads(1)  # for this thread
         _now.behind = self.behind
         while True:
             with self._changed:
@@ -127,7 +127,7 @@ class Lane:
             self._running.run()
 
     def close(self) -> None:
-        """Stop the job under way where it next asks, forget the others, and wait a little for the thread."""
+        """Stop the running job at its next check, drop the others, and wait a little for the thread."""
         with self._changed:
             self._closed = True
             for job in (*self._waiting, *([self._running] if self._running else [])):
@@ -138,6 +138,6 @@ class Lane:
 
 
 async def _leaving(request: Request) -> None:
-    """Return when the page has gone. The body has been read, so nothing but that can still come."""
+    """Return when the page disconnects. The body has been read, so no other message can come."""
     while (await request.receive())["type"] != "http.disconnect":
         pass
