@@ -338,7 +338,7 @@ INVALID: dict[str, tuple[Callable[[], object], str]] = {
     "shift all away": (lambda: editing.shift(ONE, 3, 0, GRID), "leaves nothing on 3 x 4 cells"),
     "shift all to the left": (lambda: editing.shift(ONE, 0, -4, GRID), "leaves nothing"),
     "shift on another grid": (lambda: editing.shift(SHORT, 0, 1, GRID), "9 places"),
-    "blend of none": (lambda: editing.blend([], []), "one at least"),
+    "blend of none": (lambda: editing.blend([], []), "at least one"),
     "blend with a weight too few": (lambda: editing.blend([ONE, ONE], [1]), "as many weights"),
     "blend with weight below 0": (lambda: editing.blend([ONE, ONE], [2, -1]), "weights of a blend"),
     "blend without weight": (lambda: editing.blend([ONE, ONE], [0, 0]), "not all 0"),
