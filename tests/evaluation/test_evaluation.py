@@ -170,7 +170,7 @@ def test_too_few_for_a_covariance_is_refused_when_asked_for_and_told_when_not(da
         ({"seed": 2**62 - 1}, "--seed must be below"),
         ({"metrics": ("nll",)}, "--metrics nll needs a model"),
         ({"metrics": ("kept",)}, "--metrics kept needs a model"),
-        ({"seed": 3}, "--seed and --temperature go with a model"),
+        ({"seed": 3}, "--seed and --temperature need a model"),
     ],
 )
 def test_wrong_requests(asked: dict[str, Any], reason: str, data: ImageSet, tmp_path: Path) -> None:
