@@ -96,7 +96,7 @@ def _few_to_copy(e: Evaluation) -> str:
 
 @rows(_few_to_copy)
 def neighbours(e: Evaluation) -> Iterator[Score]:
-    (which, found, index), (_, others, _) = _near(e, e.samples), _near(e, e.held_out)  # as many: they set the minimum
+    (which, found, index), (_, others, _) = _near(e, e.samples), _near(e, e.held_out)  # equal counts, for the minimum
     typical = others[:, 0].median()
     note = "distance in pixels; 1: as far as held-out images"
     ratios, real = found[:, 0] / typical, others[:, 0] / typical
