@@ -205,7 +205,7 @@ def test_another_size_or_colour_is_refused(
     with pytest.raises(InputError, match=r"the samples are .* the images of strokes are 12x12 grey"):
         evaluation(torch.zeros(30, *shape, dtype=torch.uint8), data, tmp_path)
     other = ImageSet("others", torch.zeros(30, *shape, dtype=torch.uint8), torch.zeros(9, *shape, dtype=torch.uint8))
-    with pytest.raises(InputError, match="the model draws 12x12 grey, the images of others are"):
+    with pytest.raises(InputError, match="the model draws 12x12 grey, but the images of others are"):
         evaluation(model, other, tmp_path)
 
 
