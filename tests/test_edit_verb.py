@@ -194,7 +194,7 @@ WRONG = {
     "region below 0": ("grey grey-a.png grey-b.png --region -1,0,5,5 --out new", "-1,0,5,5"),
     "region outside": ("grey grey-a.png grey-b.png --region 0,0,10,14 --out new", "14 x 10 pixels"),
     "region backwards": ("grey grey-a.png grey-b.png --region 5,0,2,9 --out new", "x0 < x1"),
-    "region of no cell": ("grey grey-a.png grey-b.png --region 2,0,3,9 --out new", "centre of no cell"),
+    "region of no cell": ("grey grey-a.png grey-b.png --region 2,0,3,9 --out new", "not contain the centre of a cell"),
     "no B": ("grey grey-a.png --region 0,0,7,5 --out new", "edit needs B;"),
     "B that is not there": ("grey grey-a.png gone.png --region 0,0,7,5 --out new", "gone.png does not exist"),
     "a folder for A": ("grey colour grey-b.png --region 0,0,7,5 --out new", "colour is not a picture"),

@@ -108,7 +108,7 @@ def test_region_is_the_places_whose_centre_lies_inside(data: st.DataObject) -> N
     if want:
         assert editing.region(grid, (x0, y0, x1, y1), image) == want
     else:
-        with pytest.raises(InputError, match="no cell"):
+        with pytest.raises(InputError, match="not contain the centre of a cell"):
             editing.region(grid, (x0, y0, x1, y1), image)
     assert editing.region(grid, (0, 0, image[1], image[0]), image) == list(range(grid.cells))
 
@@ -121,7 +121,7 @@ def test_region_on_a_padded_canvas() -> None:
     assert editing.region(grid, (0, 0, 2, 2), size) == [0]
     assert editing.region(grid, (2, 1, 7, 2), size) == [1]
     assert editing.region(grid, (26, 26, 28, 28), size) == [35]
-    with pytest.raises(InputError, match="no cell"):
+    with pytest.raises(InputError, match="not contain the centre of a cell"):
         editing.region(grid, (0, 0, 1, 28), size)
 
 
@@ -338,7 +338,7 @@ INVALID: dict[str, tuple[Callable[[], object], str]] = {
     "shift all away": (lambda: editing.shift(ONE, 3, 0, GRID), "leaves nothing on 3 x 4 cells"),
     "shift all to the left": (lambda: editing.shift(ONE, 0, -4, GRID), "leaves nothing"),
     "shift on another grid": (lambda: editing.shift(SHORT, 0, 1, GRID), "9 places"),
-    "blend of none": (lambda: editing.blend([], []), "one at least"),
+    "blend of none": (lambda: editing.blend([], []), "at least one"),
     "blend with a weight too few": (lambda: editing.blend([ONE, ONE], [1]), "as many weights"),
     "blend with weight below 0": (lambda: editing.blend([ONE, ONE], [2, -1]), "weights of a blend"),
     "blend without weight": (lambda: editing.blend([ONE, ONE], [0, 0]), "not all 0"),

@@ -308,7 +308,7 @@ def test_freedom_that_was_not_learned() -> None:
     drawing = model.sample(1).sketch
     model.config = replace(model.config, model_stage=replace(model.config.model_stage, noise=0.0))
     assert model.decode(drawing, freedom=0).shape == (1, 3, 9, 12)
-    with pytest.raises(InputError, match="learned from no noise"):
+    with pytest.raises(InputError, match="learned without noise"):
         model.decode(drawing, freedom=0.5)
 
 

@@ -1,13 +1,13 @@
 """`PartBank`: M exemplar parts, real K x K patches of training images, found by k-medoids.
 
 Choices that the paper leaves open:
-- Patches are taken at random places of random images, always wholly inside the image.
-- A patch is blank when no pixel reaches `BLANK`. Blank patches are never candidates, on any data: Alg. 1 would draw a
-  blank part in every empty cell, and a blank part and a skipped step give the same canvas, so nothing is lost.
+- Patches come from random places of random images, always fully inside the image.
+- A patch is blank if no pixel reaches `BLANK`. Blank patches are never candidates, on any data: Alg. 1 would draw a
+  blank part in every empty cell. A blank part and a skipped step give the same canvas, so nothing is lost.
 - Dissimilarity is the squared Euclidean distance: its sum over patches is the squared error that the PSNR of parses
-  measures. Up to `EXACT` patches are clustered at once (FasterPAM, whose matrix is EXACT x EXACT). More are searched
-  as CLARA does: cluster several samples, keep the medoids with the least cost on all patches, in bounded memory.
-- Medoids are sorted by brightness, so that the bank reads as a palette and neighbours in index look alike.
+  measures. Up to `EXACT` patches are clustered at once (FasterPAM, whose matrix is EXACT x EXACT). More patches are
+  clustered with CLARA in bounded memory: cluster several samples, keep the medoids with the lowest cost on all patches.
+- Medoids are sorted by brightness, so that the bank looks like a palette and parts with near indices look alike.
 """
 
 import hashlib
@@ -22,13 +22,13 @@ from npdraw.errors import InputError
 from npdraw.extras import need
 
 BLANK = 0.1  # a patch whose brightest pixel is below this is blank
-CHUNK = 256  # images that are looked at together for patches
-EXACT = 10_000  # patches clustered at once; beyond, CLARA
-SAMPLES, SAMPLE_SIZE = 5, 5_000  # how many samples CLARA clusters, and how large (at least two patches a part)
+CHUNK = 256  # patches that are cut at a time
+EXACT = 10_000  # most patches to cluster at once; CLARA clusters more
+SAMPLES, SAMPLE_SIZE = 5, 5_000  # number and size of CLARA's samples (at least two patches per part)
 
 
 class PartBank(nn.Module):
-    """M parts as a buffer `parts` (M,C,K,K), float32 in [0, 1]. It has no weights; it moves and saves with a model."""
+    """M parts as a buffer `parts` (M,C,K,K), float32 in [0, 1]. It has no weights, and moves and saves with a model."""
 
     parts: Tensor
 
@@ -51,7 +51,7 @@ class PartBank(nn.Module):
 
     @property
     def digest(self) -> str:
-        """16 hex digits that tell these parts from others; the same for weights in half precision."""
+        """16 hex digits that identify these parts. Half precision does not change them."""
         return hashlib.sha256(self.parts.cpu().half().numpy().tobytes()).hexdigest()[:16]
 
     def extra_repr(self) -> str:
@@ -64,7 +64,7 @@ class PartBank(nn.Module):
 
     @classmethod
     def build(cls, images: Stack, part_size: int, parts: int, patches: int = 5000, seed: int = 0) -> Self:
-        """Learn a bank from images (N,C,H,W), uint8 or float in [0, 1]; the same seed gives the same bank."""
+        """Learn a bank from images (N,C,H,W), uint8 or float in [0, 1]. The same seed gives the same bank."""
         need("a bank of parts", "train", "kmedoids")
         candidates = sample_patches(images, part_size, patches, seed)  # (P,D)
         medoids = k_medoids(candidates, parts, seed)
@@ -74,24 +74,24 @@ class PartBank(nn.Module):
 
 
 def build_bank(config: Config, images: Stack, grid: Grid) -> PartBank:
-    """The bank that a config asks for, of images as the canvas sees them."""
+    """Build the bank that a config asks for, from images shrunk to the canvas."""
     seen: Stack = images if images.shape[-2:] == (grid.height, grid.width) else Shrunk(images, grid)
     b = config.bank
     return PartBank.build(seen, b.part_size, b.parts, b.patches, config.seed)
 
 
 def check_range(pixels: Tensor) -> None:
-    """Refuse floats outside [0, 1] (0 is empty: in [-1, 1] the maximum of Eq. 3 would erase the dark half)."""
+    """Refuse floats outside [0, 1]. 0 means empty: in [-1, 1] the maximum of Eq. 3 would erase the dark half."""
     if pixels.is_floating_point() and not (bool((pixels >= 0).all()) and bool((pixels <= 1).all())):
         raise InputError("pixels must lie in [0, 1], or be bytes from 0 to 255")
 
 
 def sample_patches(images: Stack, part_size: int, count: int, seed: int) -> Tensor:
-    """Up to `count` random patches that are not blank: (P,D) float32, on the CPU; fewer where there are fewer."""
+    """Up to `count` random patches that are not blank: (P,D) float32, on the CPU. Fewer if not enough are found."""
     if images.ndim != 4 or not len(images):
-        raise InputError(f"a bank is learned from images of the shape (N, C, H, W), not {tuple(images.shape)}")
+        raise InputError(f"a bank needs images of the shape (N, C, H, W), not {tuple(images.shape)}")
     if count < 1:
-        raise InputError(f"a bank is learned from at least one patch, not {count}")
+        raise InputError(f"a bank needs at least one patch, not {count}")
     n, c, height, width = images.shape
     if not 1 <= part_size <= min(height, width):
         raise InputError(
@@ -102,14 +102,14 @@ def sample_patches(images: Stack, part_size: int, count: int, seed: int) -> Tens
     inside = (offset[:, None] * width + offset).flatten()  # (K*K,)
     inside = (torch.arange(c)[:, None] * (height * width) + inside).flatten()  # (D,)
     found, have = [], 0
-    for _ in range(20):  # a round draws `count` patches; nearly blank sets need several
+    for _ in range(20):  # each round draws `count` patches; nearly blank sets need several rounds
         i = torch.randint(n, (count,), generator=generator)
         y = torch.randint(height - part_size + 1, (count,), generator=generator)
         x = torch.randint(width - part_size + 1, (count,), generator=generator)
         drawn = torch.empty(count, len(inside))
         for first in range(0, count, CHUNK):
             chunk = slice(first, first + CHUNK)
-            which, of = i[chunk].unique(return_inverse=True)  # of a few large images each is read once, not often
+            which, of = i[chunk].unique(return_inverse=True)  # read each image once, even if it gives many patches
             seen = images[which]  # (b,C,H,W)
             check_range(seen)
             at = ((y * width + x)[chunk, None] + inside).to(seen.device)  # (B,D)
@@ -126,7 +126,7 @@ def sample_patches(images: Stack, part_size: int, count: int, seed: int) -> Tens
 
 
 def k_medoids(points: Tensor, k: int, seed: int) -> Tensor:
-    """Indices (k,) of k different points that serve all points (P,D) best: FasterPAM, or CLARA beyond EXACT points."""
+    """Indices (k,) of k different medoids of points (P,D): by FasterPAM, or by CLARA for more than EXACT points."""
     if k < 1:
         raise InputError(f"a bank needs at least one part, not {k}")
     generator = torch.Generator().manual_seed(seed)
@@ -143,14 +143,14 @@ def k_medoids(points: Tensor, k: int, seed: int) -> Tensor:
 
 
 def _sample(points: Tensor, size: int, k: int, generator: torch.Generator) -> Tensor:
-    """Indices of a random sample that holds at least k different points; an error where all points together do not."""
+    """Indices of a random sample with at least k different points. An error if all points together have fewer."""
     index = torch.randperm(len(points), generator=generator)[:size]
     if len(torch.unique(points[index], dim=0)) >= k:
         return index
     unique, inverse = torch.unique(points, dim=0, return_inverse=True)
     if len(unique) < k:
         raise InputError(
-            f"{k} parts asked for, but the images hold only {len(unique)} different patches; ask for fewer parts"
+            f"{k} parts are too many: the images have only {len(unique)} different patches; ask for fewer parts"
         )
     first = torch.full((len(unique),), len(points)).scatter_reduce(0, inverse, torch.arange(len(points)), "amin")
     return torch.cat([index, first[torch.randperm(len(first), generator=generator)[: 2 * k]]]).unique()
@@ -163,7 +163,7 @@ def _faster_pam(points: Tensor, k: int, seed: int) -> Tensor:
     distances = (torch.cdist(points, points) ** 2).numpy()
     result: Any = kmedoids.fasterpam(distances, k, init="random", random_state=seed % 2**32, n_cpu=1)
     medoids = torch.from_numpy(result.medoids.astype("int64"))
-    # Equal patches may stand twice among the medoids when patches repeat: give the second place to the worst served.
+    # If patches repeat, two medoids may be equal: replace the second by the patch furthest from all medoids.
     kept = {int(inverse[m]): int(m) for m in medoids.flip(0)}
     while len(kept) < k:
         chosen = torch.tensor(list(kept.values()))
@@ -175,9 +175,9 @@ def _faster_pam(points: Tensor, k: int, seed: int) -> Tensor:
 
 
 def nearest(points: Tensor, parts: Tensor, chunk: int = 65_536) -> tuple[Tensor, Tensor]:
-    """For each point (P,D) the index of the nearest part (M,D), lowest first on ties, and its squared distance.
+    """For each point (P,D), the index of the nearest part (M,D), the lowest on ties, and its squared distance.
 
-    One matrix product a chunk gives the order; the distance itself is taken from the difference, so it is exact.
+    One matrix product per chunk finds the part. The distance is computed from the difference, so it is exact.
     """
     norms = squares(parts) / 2
     found = [(norms - x @ parts.T).argmin(1) for x in points.split(chunk)]
@@ -187,6 +187,6 @@ def nearest(points: Tensor, parts: Tensor, chunk: int = 65_536) -> tuple[Tensor,
 
 
 def squares(points: Tensor) -> Tensor:
-    """Squared lengths of points (P,D): (P,). By products, since on a GPU kernels of powers and norms take 90 MB of host
-    memory, and these are there already."""
+    """Squared lengths of points (P,D): (P,). Uses products: on a GPU the kernels of powers and norms take 90 MB of host
+    memory, but those of products are loaded already."""
     return (points * points).sum(1)

@@ -1,11 +1,11 @@
 """The canvas that a drawing makes with a bank of parts (Eq. 3).
 
 Choices:
-- The grid has one cell for each place; a side that is no multiple of K is padded, floor on the left (top) and ceil on
-  the right (bottom), and the canvas that decoder and scores see is cropped back (28 with K=5: 30 x 30, 6 x 6 cells).
+- The grid has one cell for each place. A side that is not a multiple of K is padded, floor on the left (top) and ceil
+  on the right (bottom). Decoder and scores see the cropped canvas (28 with K=5: padded 30 x 30, 6 x 6 cells).
 - Eq. 3 with whether in {0, 1} is a running element-wise maximum, so the canvases after all T steps are one cumulative
-  maximum over parts scattered to their cells. Nothing of size (B,T,M,K,K,C) is ever made.
-- With a relaxed whether the printed powers give 0 on an empty canvas for every z < 1; we interpolate,
+  maximum over parts scattered to their cells. No tensor of size (B,T,M,K,K,C) is needed.
+- With a relaxed whether, the powers as printed give 0 on an empty canvas for every z < 1. We interpolate instead:
   c + z (max(c, drawn) - c), which agrees with Eq. 3 at z = 0 and z = 1.
 """
 
@@ -22,7 +22,7 @@ from npdraw.errors import InputError
 
 
 class Stack(Protocol):
-    """Images (N,C,H,W) at rest: a tensor, or what gives tensors when it is indexed (a large set stays on disk)."""
+    """Stored images (N,C,H,W): a tensor, or an object that gives tensors when indexed (a large set stays on disk)."""
 
     @property
     def ndim(self) -> int: ...
@@ -36,15 +36,15 @@ class Stack(Protocol):
 
 
 def to_unit(pixels: Tensor) -> Tensor:
-    """Bytes as floats in [0, 1]; floats as they are."""
+    """Bytes become floats in [0, 1]; floats stay as they are."""
     return pixels.float() / 255 if pixels.dtype == torch.uint8 else pixels.float()
 
 
 def to_bytes(images: Tensor) -> Tensor:
-    """Floats in [0, 1] as the bytes of a PNG, rounded half up. NaN becomes 0."""
+    """Floats in [0, 1] become the bytes of a PNG, rounded half up. NaN becomes 0."""
     x = images.detach().float()
     x = x.fmax(x.new_zeros(())).clamp_max(1)
-    return (x * 255 + 0.5).to(torch.uint8)  # what is behind the point is cut off
+    return (x * 255 + 0.5).to(torch.uint8)  # the conversion truncates
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ class Grid:
         (top, left), (height, width) = self.corner, self.padded
         b, c = images.shape[:2]
         if images.shape[2:] != (self.height, self.width):
-            raise InputError(f"images of {tuple(images.shape[2:])} on a canvas of {self.height} x {self.width}")
+            raise InputError(f"images of {tuple(images.shape[2:])} do not fit a canvas of {self.height} x {self.width}")
         x = F.pad(images, (left, width - self.width - left, top, height - self.height - top))
         x = x.reshape(b, c, self.rows, self.part_size, self.columns, self.part_size)
         return x.permute(0, 2, 4, 1, 3, 5).reshape(b, self.cells, c * self.part_size**2)
@@ -109,7 +109,7 @@ class Grid:
         return padded[..., top : top + self.height, left : left + self.width]
 
     def shrink(self, images: Tensor) -> Tensor:
-        """What bank and parser see of an image larger than the canvas: its average by area. (B,C,*,*) -> (B,C,H,W)"""
+        """Average larger images by area to the canvas size, as bank and parser see them. (B,C,*,*) -> (B,C,H,W)"""
         height, width = images.shape[-2:]
         if height < self.height or width < self.width:
             raise InputError(
@@ -121,7 +121,7 @@ class Grid:
 
 
 class Shrunk:
-    """Images at rest as the canvas sees them, in [0, 1], shrunk when they are asked for."""
+    """Stored images at canvas size, in [0, 1]. They are shrunk when indexed."""
 
     ndim = 4
 
@@ -137,7 +137,7 @@ class Shrunk:
 
 
 class Mirrored:
-    """Images at rest, left and right exchanged when they are asked for."""
+    """Stored images, mirrored left to right when indexed."""
 
     ndim = 4
 
@@ -152,7 +152,7 @@ class Mirrored:
 
 
 class Moved:
-    """Images at rest, moved down and to the right when they are asked for; what is uncovered repeats the edge."""
+    """Stored images, moved down and to the right when indexed. Uncovered pixels repeat the edge."""
 
     ndim = 4
 
@@ -171,8 +171,8 @@ class Moved:
 
 
 def some_places(count: int, grid: Grid, device: torch.device) -> Tensor:
-    """Random sets of places, (count,L) bool, by torch's own generator: places here and there, any share of them, or a
-    box of places, or all but a box."""
+    """Random sets of places, (count,L) bool, by torch's own generator. A set is a random share of scattered places, a
+    box of places, or all places outside a box."""
     places = torch.arange(grid.cells, device=device)
     some = torch.rand(count, grid.cells, device=device) < torch.rand(count, 1, device=device)
     box = torch.ones_like(some)
@@ -185,13 +185,13 @@ def some_places(count: int, grid: Grid, device: torch.device) -> Tensor:
 
 
 def place_masks(drawing: Drawing, places: int) -> Tensor:
-    """The place of each step, empty where it was skipped: (B,T,L) bool."""
+    """The place of each step, empty if the step is skipped: (B,T,L) bool."""
     return (drawing.where[..., None] == torch.arange(places, device=drawing.device)) & drawing.whether[..., None]
 
 
 def parts_by_place(drawing: Drawing, places: int) -> tuple[Tensor, Tensor]:
-    """The part in each place, the highest number where several are drawn there, -1 where none is, and how many are
-    drawn there: (B,L) int64 each."""
+    """The part in each place and the number of parts drawn there: (B,L) int64 each. The part is the highest index if
+    there are several, and -1 if there is none."""
     b, device = len(drawing), drawing.device
     none = torch.full((b, places), -1, dtype=torch.int64, device=device)
     what = none.scatter_reduce(1, drawing.where, torch.where(drawing.whether, drawing.what, -1), "amax")
@@ -204,7 +204,7 @@ def used_places(masks: Tensor) -> Tensor:
 
 
 def cell_canvases(drawing: Drawing, parts: Tensor, places: int) -> Tensor:
-    """Canvases after every step, as cells; no check of the indices. parts (M,C,K,K) -> (B,T,L,D)"""
+    """Canvases after every step, as cells. Indices are not checked. parts (M,C,K,K) -> (B,T,L,D)"""
     b, t = drawing.what.shape
     d = parts[0].numel()
     drawn = parts.flatten(1)[drawing.what] * drawing.whether[..., None]  # (B,T,D)
@@ -214,7 +214,7 @@ def cell_canvases(drawing: Drawing, parts: Tensor, places: int) -> Tensor:
 
 
 def _running_max(cells: Tensor) -> Tensor:
-    """Cumulative maximum over dimension 1, in place, by doubling: log2(T) passes and no index tensor as cummax has."""
+    """Cumulative maximum over dimension 1, in place, by doubling: log2(T) passes, no index tensor as in cummax."""
     shift = 1
     while shift < cells.shape[1]:
         cells[:, shift:] = torch.maximum(cells[:, shift:], cells[:, :-shift])
@@ -223,7 +223,7 @@ def _running_max(cells: Tensor) -> Tensor:
 
 
 def last_cells(drawing: Drawing, parts: Tensor, places: int) -> Tensor:
-    """The last canvas alone, as cells; no check of the indices. (B,L,D)"""
+    """Only the last canvas, as cells. Indices are not checked. (B,L,D)"""
     b, t = drawing.what.shape
     d = parts[0].numel()
     drawn = parts.flatten(1)[drawing.what] * drawing.whether[..., None]  # (B,T,D)
@@ -256,12 +256,12 @@ def mask_cells(masks: Tensor, grid: Grid, dtype: torch.dtype) -> Tensor:
 
 
 def seam(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
-    """Some cells (B,L) bool as a mask of an image of `size`: 1 inside, falling to 0 within half a cell around them.
+    """A mask of some cells (B,L) bool for an image of `size`: 1 inside, falling to 0 within half a cell around them.
 
     (B,1,H,W), float32
     """
     mask = F.interpolate(grid.join(mask_cells(cells, grid, torch.float32)), size)
-    reach = max(1, grid.part_size * size[0] // grid.height // 4)  # pixels: grown by so many, softened over as many
+    reach = max(1, grid.part_size * size[0] // grid.height // 4)  # in pixels: the mask grows and softens by this much
     grown = F.max_pool2d(mask, 2 * reach + 1, 1, reach)
     return F.avg_pool2d(grown, 2 * reach + 1, 1, reach, count_include_pad=False)
 
@@ -269,8 +269,8 @@ def seam(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
 def soft_cell_canvases(what: Tensor, where: Tensor, whether: Tensor, parts: Tensor) -> Tensor:
     """Canvases after every step from relaxed choices, with gradient: what (B,T,M), where (B,T,L), whether (B,T).
 
-    The parts are mixed by one matrix product. Where every whether is 0 or 1 and carries no gradient this is the
-    running maximum again; a relaxed whether needs the recursion. Returns (B,T,L,D).
+    One matrix product mixes the parts. If every whether is 0 or 1 without a gradient, this is the running maximum
+    again. A relaxed whether needs the recursion. Returns (B,T,L,D).
     """
     mixed = what @ parts.flatten(1)  # (B,T,D)
     drawn = where[..., None] * mixed[:, :, None]  # (B,T,L,D)

@@ -1,8 +1,8 @@
 """`Drawing`: what, where and whether of every step, for a batch of pictures.
 
-It is the one currency between parse, prior, posterior, render and edit. It is made of indices, so it can be stored as
-JSON, shown to a person and edited by hand. One convention holds everywhere: at a skipped step (`whether` false) what
-and where do not exist; the constructor stores them as 0, so two drawings that mean the same are equal.
+Parse, prior, posterior, render and edit all exchange this one type. It consists of indices, so it can be stored as
+JSON, shown to a person and edited by hand. One convention holds everywhere: a skipped step (`whether` false) has no
+what and no where. The constructor stores them as 0, so two drawings with the same meaning are equal.
 """
 
 import json
@@ -52,7 +52,7 @@ class Drawing:
         return self.what.shape[0]
 
     def __getitem__(self, index: int | slice | Tensor | Sequence[int]) -> "Drawing":
-        """Some of the drawings; an integer keeps the batch dimension, so the result is a `Drawing` again."""
+        """Some of the drawings. An integer keeps the batch dimension, so the result is always a `Drawing`."""
         if hasattr(index, "__index__") and not (isinstance(index, Tensor) and index.ndim):  # an integer of any kind
             index = int(index)
             if not -len(self) <= index < len(self):
@@ -61,13 +61,13 @@ class Drawing:
         return Drawing(self.what[index], self.where[index], self.whether[index])
 
     def first(self, steps: int) -> "Drawing":
-        """The first steps of every drawing, to be continued by the prior."""
+        """The first steps of every drawing, for the prior to continue."""
         if not 0 <= steps <= self.steps:
-            raise InputError(f"a drawing of {self.steps} steps has no first {steps}")
+            raise InputError(f"a drawing of {self.steps} steps does not have {steps} first steps")
         return Drawing(self.what[:, :steps], self.where[:, :steps], self.whether[:, :steps])
 
     def ordered(self, order: Tensor) -> "Drawing":
-        """The steps of every drawing in another order: those of numbers order[0], order[1], ...; (T,) or (B,T)"""
+        """The steps of every drawing in another order: steps order[0], order[1], ...; order is (T,) or (B,T)"""
         index = order.to(self.device).expand_as(self.what)
         return Drawing(*(x.gather(1, index) for x in self.tensors()))
 
@@ -86,13 +86,13 @@ class Drawing:
 
     @classmethod
     def cat(cls, drawings: Sequence["Drawing"]) -> Self:
-        """Put batches one after another; all must have the same number of steps."""
+        """Join batches one after another. All must have the same number of steps."""
         if len({d.steps for d in drawings}) != 1:
             raise InputError("only drawings with the same number of steps can be joined")
         return cls(*(torch.cat(xs) for xs in zip(*(d.tensors() for d in drawings), strict=True)))
 
     def check(self, parts: int, places: int) -> "Drawing":
-        """Return self if every drawn step names one of `parts` and of `places`; an error names the first that fails."""
+        """Return self if all drawn steps have a valid part and place. Otherwise an error names the first wrong step."""
         for name, index, bound in (("what", self.what, parts), ("where", self.where, places)):
             wrong = self.whether & ((index < 0) | (index >= bound))
             if wrong.any():
@@ -103,12 +103,12 @@ class Drawing:
         return self
 
     def to_json(self, **beside: Any) -> str:
-        """As text; what stands beside the drawings, who reads them need not care."""
+        """The drawings as JSON text. `beside` adds fields that `from_json` ignores."""
         said = {"format": FORMAT, "version": VERSION, "steps": self.steps, "drawings": self.rows()}
         return json.dumps({**said, **beside})
 
     def rows(self) -> list[dict[str, list[int]]]:
-        """What stands in JSON of each drawing."""
+        """The JSON row of each drawing."""
         return [
             {"what": a, "where": b, "whether": [int(x) for x in c]}
             for a, b, c in zip(*(x.tolist() for x in self.tensors()), strict=True)
@@ -116,11 +116,11 @@ class Drawing:
 
     @classmethod
     def from_json(cls, text: str) -> Self:
-        """The inverse of `to_json`, exact. Anything else is an `InputError`."""
+        """The exact inverse of `to_json`. Any other text is an `InputError`."""
         try:
             data: Any = json.loads(text)
         except (ValueError, RecursionError) as error:  # also numbers of thousands of digits and endless nesting
-            raise InputError(f"this is not JSON that a drawing could be: {error}") from None
+            raise InputError(f"this is not valid JSON for a drawing: {error}") from None
         if not isinstance(data, dict) or data.get("format") != FORMAT:
             raise InputError(f'this JSON is not a drawing: it needs "format": "{FORMAT}"')
         if type(data.get("version")) is not int or data["version"] != VERSION:
@@ -135,7 +135,7 @@ class Drawing:
                 if not isinstance(values, list) or len(values) != steps or any(type(v) is not int for v in values):
                     raise InputError(f"drawing {i}: {name} must be a list of {steps} integers")
                 if any(not 0 <= v < (2 if name == "whether" else 2**31) for v in values):
-                    raise InputError(f"drawing {i}: {name} holds a number out of range")
+                    raise InputError(f"drawing {i}: {name} contains a number out of range")
                 column.append(values)
         return cls(*(torch.tensor(c, dtype=torch.int64).reshape(len(rows), steps) for c in columns.values()))
 
@@ -144,7 +144,7 @@ class Drawing:
         return f"Drawing({len(self)} x {self.steps} steps, {drawn:.1f} drawn on average)"
 
     def _repr_html_(self) -> str:
-        """A table of the first drawings in a notebook: one cell a step, part@place, a dot for a skip."""
+        """A table of the first drawings for a notebook: one cell per step, part@place, a dot for a skipped step."""
         rows = []
         for a, b, c in zip(*(x[:8].tolist() for x in self.tensors()), strict=True):
             cells = (f"<td>{w}@{p}</td>" if drawn else "<td>·</td>" for w, p, drawn in zip(a, b, c, strict=True))
@@ -153,17 +153,17 @@ class Drawing:
 
 
 def expect(given: Any) -> Drawing:
-    """What was given, where it is a drawing, and not an array, a file's name or whatever else a person may have."""
+    """Return the argument if it is a drawing. An array, a file name or anything else is an `InputError`."""
     if not isinstance(given, Drawing):
         raise InputError(
-            "a Drawing is needed, which parse, encode and Prior.sample make and Drawing.from_json reads, not "
-            f"{type(given).__name__}"
+            f"this needs a Drawing, not {type(given).__name__}; parse, encode and Prior.sample make drawings, and "
+            "Drawing.from_json reads them"
         )
     return given
 
 
 def agreement(drawing: Drawing, parses: Drawing) -> float:
-    """Share of steps with the same choices in two drawings, of the steps that either draws (skips agree too easily)."""
+    """Share of steps with the same choices in two drawings. Steps that both skip do not count (they agree easily)."""
     same = torch.stack([a == b for a, b in zip(drawing.tensors(), parses.tensors(), strict=True)]).all(0)
     drawn = drawing.whether | parses.whether
     return float((same & drawn).sum() / drawn.sum().clamp_min(1))

@@ -1,11 +1,11 @@
 """Edits of `Drawing`s by place: compose, replace, add, erase, move, swap, shift, blend, and a history of them.
 
 Choices:
-- An edited drawing has one form, what the parser makes and the prior was trained on: L steps in raster order, of which
-  step t draws place t or is skipped. `tidy` brings any drawing into it; an edit refuses a drawing that is not in it.
-- In that form a drawing is a row of cells, each a part or `NONE`, and an edit changes cells. Each edit makes a new
-  drawing and leaves the one it was given alone. An edit that makes no sense is an `InputError` that says why.
-- An edit of a batch is made in each of its drawings, or in none.
+- Edits take and return one form, which the parser makes and the prior learns from: L steps in raster order, where step
+  t draws place t or is skipped. `tidy` converts any drawing to this form. Edits refuse drawings in any other form.
+- In this form a drawing is a row of cells, each a part or `NONE`, and an edit changes cells. Each edit returns a new
+  drawing and does not change its input. An edit that makes no sense is an `InputError` that says why.
+- An edit of a batch changes each of its drawings. If it fails for one of them, it fails for all.
 """
 
 import math
@@ -23,14 +23,13 @@ from npdraw.noise import choose, seed_list, uniform
 
 Box = tuple[int, int, int, int]  # x0, y0, x1, y1: pixels from x0 to before x1, from y0 to before y1
 NONE = -1  # a cell without a part
-_BLEND_STREAM = 5  # keeps a blend's draws apart from those that samplers make with the same seed
+_BLEND_STREAM = 5  # so that a blend and a sampler with the same seed draw different numbers
 
 
 def tidy(drawing: Drawing, parts: Tensor, grid: Grid) -> Drawing:
-    """Any drawing in the form that edits take; the canvas stays as it is where no place is drawn twice.
+    """Convert any drawing to the form that edits take. The canvas stays the same if no place is drawn twice.
 
-    Where one is, no part need look like the maximum of several: the nearest (L2) to it takes their place.
-    parts (M,C,K,K)
+    If several parts are drawn in one place, the part nearest (L2) to their maximum replaces them. parts (M,C,K,K)
     """
     cells, times = parts_by_place(drawing.check(len(parts), grid.cells), grid.cells)  # (B,L) each
     left = last_cells(drawing, parts, grid.cells)[times > 1]  # (repeated,D)
@@ -39,7 +38,7 @@ def tidy(drawing: Drawing, parts: Tensor, grid: Grid) -> Drawing:
 
 
 def parse_box(text: str) -> Box:
-    """A box as a person writes it: `x0,y0,x1,y1`."""
+    """Read a box that a person wrote: `x0,y0,x1,y1`."""
     if not re.fullmatch(r"\d{1,9}(,\d{1,9}){3}", text, re.ASCII):
         raise InputError(f"the region {text} is not understood; write x0,y0,x1,y1 in pixels, as in 0,0,14,28")
     x0, y0, x1, y1 = map(int, text.split(","))
@@ -47,10 +46,10 @@ def parse_box(text: str) -> Box:
 
 
 def region(grid: Grid, box: Box, size: tuple[int, int]) -> list[int]:
-    """The places whose cells have their centre in a box of pixels of the image, whose size is (height, width).
+    """The places whose cells have their centre in a box of pixels of an image of `size` (height, width).
 
-    The image may be larger than the canvas, and the grid wider than it. A centre on a border belongs to the box at its
-    left (above it), so boxes side by side share no place, and the whole image holds all.
+    The image may be larger than the canvas, and the grid may reach beyond the image. A centre on a border belongs to
+    the box to its left (or above it), so adjacent boxes share no place, and the whole image contains all places.
     """
     (height, width), (x0, y0, x1, y1) = size, box
     if not (0 <= x0 < x1 <= width and 0 <= y0 < y1 <= height):
@@ -59,7 +58,7 @@ def region(grid: Grid, box: Box, size: tuple[int, int]) -> list[int]:
             f"x0,y0,x1,y1 must have 0 <= x0 < x1 <= {width} and 0 <= y0 < y1 <= {height}"
         )
     k, (top, left) = grid.part_size, grid.corner
-    rows, columns = (  # twice the centre, in pixels of the canvas, against the box's ends: in whole numbers
+    rows, columns = (  # compare twice the centre, in canvas pixels, with the ends of the box: in whole numbers
         [i for i in range(n) if 2 * side * low < ((2 * i + 1) * k - 2 * pad) * full <= 2 * side * high]
         for n, side, pad, full, low, high in (
             (grid.rows, grid.height, top, height, y0, y1),
@@ -68,14 +67,14 @@ def region(grid: Grid, box: Box, size: tuple[int, int]) -> list[int]:
     )
     if not rows or not columns:
         raise InputError(
-            f"the region {x0},{y0},{x1},{y1} holds the centre of no cell; cells are "
-            f"{k * width / grid.width:g} x {k * height / grid.height:g} pixels: choose a larger one"
+            f"the region {x0},{y0},{x1},{y1} does not contain the centre of a cell; cells are "
+            f"{k * width / grid.width:g} x {k * height / grid.height:g} pixels: choose a larger region"
         )
     return [r * grid.columns + c for r in rows for c in columns]
 
 
 def compose(a: Drawing, b: Drawing, places: Sequence[int]) -> Drawing:
-    """A with B's cells in these places: B's parts replace A's, and where B has none A's are erased."""
+    """A with B's cells in these places. B's parts replace A's; where B has no part, A's part is erased."""
     for place in places:
         _check_place(a, place)
     first, second = _matching([a, b])
@@ -84,37 +83,37 @@ def compose(a: Drawing, b: Drawing, places: Sequence[int]) -> Drawing:
 
 
 def differ(a: Drawing, b: Drawing) -> Tensor:
-    """In which places two drawings do not draw the same: (B,L) bool"""
+    """The places where two drawings differ: (B,L) bool"""
     first, second = _matching([a, b])
     return first != second
 
 
 def replace(drawing: Drawing, place: int, what: int, parts: Tensor) -> Drawing:
-    """Another part where there is one."""
+    """Replace the part in a place that has one."""
     _check_part(what, parts)
     return _put(_cells(drawing, taken=place), place, what)
 
 
 def add(drawing: Drawing, place: int, what: int, parts: Tensor) -> Drawing:
-    """A part where there is none."""
+    """Add a part to a place that has none."""
     _check_part(what, parts)
     return _put(_cells(drawing, free=place), place, what)
 
 
 def erase(drawing: Drawing, place: int) -> Drawing:
-    """No part where there is one."""
+    """Erase the part in a place that has one."""
     return _put(_cells(drawing, taken=place), place, NONE)
 
 
 def move(drawing: Drawing, place: int, to: int) -> Drawing:
-    """The part of one place in another, which must be free."""
+    """Move the part in one place to another place, which must be free."""
     cells = _cells(drawing, taken=place, free=to)
     cells[:, to] = cells[:, place]
     return _put(cells, place, NONE)
 
 
 def swap(drawing: Drawing, place: int, parts: Tensor, what: int | None = None) -> Drawing:
-    """A part for the most similar other part of the bank, or for a given one."""
+    """Replace a part by the most similar other part of the bank, or by a given one."""
     if what is not None:
         return replace(drawing, place, what, parts)
     if len(parts) < 2:
@@ -125,11 +124,11 @@ def swap(drawing: Drawing, place: int, parts: Tensor, what: int | None = None) -
 
 
 def shift(drawing: Drawing, rows: int, columns: int, grid: Grid) -> Drawing:
-    """All parts so many rows down and columns to the right (up and left if negative). What leaves the grid is lost:
-    a shift back does not bring it again."""
+    """Move all parts by `rows` down and `columns` to the right (up and left if negative). Parts that leave the grid are
+    lost: a shift back does not restore them."""
     cells = _cells(drawing)
     if drawing.steps != grid.cells:
-        raise InputError(f"a drawing of {drawing.steps} places does not lie on a grid of {grid.cells}")
+        raise InputError(f"a drawing of {drawing.steps} places does not fit a grid of {grid.cells} cells")
     if abs(rows) >= grid.rows or abs(columns) >= grid.columns:
         raise InputError(
             f"a shift by {rows} rows and {columns} columns leaves nothing on {grid.rows} x {grid.columns} cells"
@@ -144,11 +143,11 @@ def shift(drawing: Drawing, rows: int, columns: int, grid: Grid) -> Drawing:
 
 
 def blend(drawings: Sequence[Drawing], weights: Sequence[float], seed: int | Sequence[int] = 0) -> Drawing:
-    """Each cell from one of N drawings, chosen with these weights; of batches, number i by seed + i (or seed[i])."""
+    """Take each cell from one of N drawings, chosen with these weights. Row i of a batch uses seed + i (or seed[i])."""
     if not drawings or len(weights) != len(drawings):
-        raise InputError(f"{len(drawings)} drawings to blend need as many weights (one at least), not {len(weights)}")
+        raise InputError(f"{len(drawings)} drawings to blend need as many weights (at least one), not {len(weights)}")
     if not all(0 <= w < math.inf for w in weights) or not 0 < sum(weights) < math.inf:
-        raise InputError("weights of a blend must be numbers of 0 or more that are not all 0")
+        raise InputError("weights of a blend must be numbers of 0 or more, and not all 0")
     cells = torch.stack(_matching(drawings), -1)  # (B,L,N)
     seeds = seed_list(len(cells), seed)
     if len(seeds) != len(cells):
@@ -159,7 +158,7 @@ def blend(drawings: Sequence[Drawing], weights: Sequence[float], seed: int | Seq
 
 
 def nearest(parts: Tensor, what: int) -> Tensor:
-    """All parts by likeness (L2) to one of them, itself first, ties lowest first: (M,)"""
+    """All parts sorted by distance (L2) to one of them, which comes first; ties by index: (M,)"""
     _check_part(what, parts)
     distances = ((parts - parts[what]) ** 2).flatten(1).sum(1)
     distances[what] = -1
@@ -167,7 +166,7 @@ def nearest(parts: Tensor, what: int) -> Tensor:
 
 
 class History:
-    """Drawings that came from one another by edits, to go back and forth in; the last `most` of them are kept."""
+    """A sequence of edited drawings with undo and redo. It keeps the last `most` drawings."""
 
     def __init__(self, drawing: Drawing, most: int = 100):
         if most < 1:
@@ -179,7 +178,7 @@ class History:
         return self._drawings[self._at]
 
     def do(self, drawing: Drawing) -> Drawing:
-        """Go on with an edited drawing; what was undone cannot be redone after it."""
+        """Append an edited drawing. Edits that were undone before cannot be redone after this."""
         self._drawings = [*self._drawings[: self._at + 1], drawing][-self.most :]
         self._at = len(self._drawings) - 1
         return drawing
@@ -198,7 +197,7 @@ class History:
 
 
 def _cells(drawing: Drawing, taken: int | None = None, free: int | None = None) -> Tensor:
-    """The part in each place, or `NONE`: (B,L), a new tensor. A place can be asked to have a part, or to have none."""
+    """The part in each place, or `NONE`: (B,L), a new tensor. Place `taken` must have a part, place `free` none."""
     wrong = drawing.whether & (drawing.where != torch.arange(drawing.steps, device=drawing.device))
     if wrong.any():
         b, t = (int(i) for i in wrong.nonzero()[0])
@@ -224,7 +223,8 @@ def _drawing(cells: Tensor) -> Drawing:
 
 
 def _matching(drawings: Sequence[Drawing]) -> list[Tensor]:
-    """Cells of drawings with the same places, in batches of one size; a batch of one goes with any. New, (B,L) each."""
+    """Cells of drawings, (B,L) each, new tensors. Drawings must have equal places and batch sizes; a batch of one fits
+    any size."""
     if len({d.steps for d in drawings}) > 1:
         raise InputError(f"drawings of {' and '.join(str(d.steps) for d in drawings)} places do not fit together")
     if len({len(d) for d in drawings} - {1}) > 1:

@@ -1,4 +1,4 @@
-"""The one error a user can cause: a sentence that says what to do, never a traceback on the command line."""
+"""Errors with a message for the user: one sentence that says what to do. The command line shows no traceback."""
 
 
 class InputError(ValueError):
@@ -6,4 +6,4 @@ class InputError(ValueError):
 
 
 class TrainingError(RuntimeError):
-    """Training cannot go on (a loss that is not finite, memory that is not there); the sentence says what to change."""
+    """Training cannot continue (the loss is not finite, memory runs out). The message says what to change."""

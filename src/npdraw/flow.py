@@ -1,25 +1,26 @@
-"""`Flow`: from a canvas to an image by a rectified flow, so that one canvas has many images, one for each noise.
+"""`Flow`: from a canvas to an image by a rectified flow. One canvas has many images, one for each noise.
 
-A point of time t lies between noise n (t = 0) and image x (t = 1): t x + (1 - t) n. The net sees it, the canvas and
-which cells are drawn, and gives the velocity x - n; an image is made by following the velocity from noise.
+The point at time t lies between noise n (t = 0) and image x (t = 1): t x + (1 - t) n. The net sees this point, the
+canvas and which cells are drawn, and predicts the velocity x - n. To make an image, follow the velocity from noise.
 
 Choices:
-- Pixels in [-1, 1]. In training logit t ~ N(1.2, 1.2): most is learned where the image already shows through.
-- `generate` goes by EDM's grid of noise levels (Karras et al. 2022) with t = 1 / (1 + sigma), one evaluation a step.
-  Each says which image the velocity points to; a step is exact for an image that moves on as it did in the step before
-  (second order, as in Lu et al. 2022), and the last one goes to the image itself. docs/plus.md has it beside Heun's.
-- A canvas comes with noise, of a strength that the net is told: what noise hides of a drawing, the net makes up, and so
-  it improves on drawings with faults, as samples have them (as Ho et al. 2022 do between the nets of a cascade). In
-  training strengths are of all sizes up to `model_stage.noise`; in use the strength is a choice, `freedom`.
+- Pixels in [-1, 1]. In training logit t ~ N(1.2, 1.2): most training points are where the image already shows.
+- `generate` uses EDM's grid of noise levels (Karras et al. 2022) with t = 1 / (1 + sigma), one evaluation per step.
+  Each evaluation predicts the image that the velocity points to. A step is exact if this prediction keeps changing as
+  it did in the step before (second order, as in Lu et al. 2022). The last step goes to the predicted image itself.
+  docs/plus.md compares this with Heun's method.
+- A canvas carries noise, and the net is told its strength. The net fills in what the noise hides of a drawing, so it
+  improves on the faults that sampled drawings have (Ho et al. 2022 do so between the nets of a cascade). In training
+  the strength is random, up to `model_stage.noise`. In use the strength is a choice: `freedom`.
 - With `maps` the noise has a strength for each cell: one more channel says how far a cell's strength is below that of
-  the rest. It is 0 where all cells have the same, so a flow without maps can be continued with them.
-- A UNet at full resolution: residual blocks with group norm and SiLU, modulated by time and strength; sides are halved
-  until none is above 8; there one layer of attention. From below channels are 2.5, 2, 1, 1/2 ... times `width`: a
-  larger image has further, thinner levels on top.
-- A guide, where there is one, is a smaller flow that learned less: where the two differ, the picture is led further
-  away from the guide's, since it is wrong in the same ways, only more so (Karras et al. 2024). It is asked in the
-  middle of the path alone: at first all is noise to both, and at last the picture is made.
-- There is no density to compute here: such a model has no likelihood and reports none.
+  the rest. It is 0 if all cells have the same strength, so training of a flow without maps can continue with them.
+- A UNet at full resolution: residual blocks with group norm and SiLU, modulated by time and strength. Sides are halved
+  until none is above 8; that level has one layer of attention. From the smallest level up, channels are 2.5, 2, 1,
+  1/2 ... times `width`: a larger image has more, thinner levels on top.
+- A guide is optional: a smaller, less trained flow. It makes the same errors, only larger ones, so the picture is
+  pushed away from the guide's wherever the two differ (Karras et al. 2024). The guide is used only in the middle of the
+  path: at the start both see only noise, and at the end the picture is already made.
+- The density cannot be computed, so a model with a flow has no likelihood and reports none.
 """
 
 import math
@@ -30,11 +31,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-SMALLEST = 8  # side of the smallest map, at most
-TIMES = 64  # frequencies that the time is read by
+SMALLEST = 8  # largest side of the smallest map
+TIMES = 64  # frequencies that encode the time
 MEAN, SPREAD = 1.2, 1.2  # of logit t in training
-SIGMAS, RHO = (80.0, 0.02), 7.0  # of EDM's grid: from the first level of noise to the last, and how they lie between
-GUIDED = (0.2, 2.5)  # levels of noise between which a guide is asked
+SIGMAS, RHO = (80.0, 0.02), 7.0  # EDM's grid: first and last noise level, and the exponent of the spacing
+GUIDED = (0.2, 2.5)  # noise levels between which the guide is used
 
 
 def channels_of(size: tuple[int, int], width: int) -> list[int]:
@@ -45,7 +46,7 @@ def channels_of(size: tuple[int, int], width: int) -> list[int]:
 
 
 def times(count: int) -> list[float]:
-    """The points of time of `count` evaluations, from nearly 0 on, and 1 at the end."""
+    """The times of `count` evaluations, starting near 0, and 1 at the end."""
     first, last = (sigma ** (1 / RHO) for sigma in SIGMAS)
     sigmas = ((first + i / max(1, count - 1) * (last - first)) ** RHO for i in range(count))
     return [*(1 / (1 + sigma) for sigma in sigmas), 1.0]
@@ -56,7 +57,7 @@ def _norm(channels: int) -> nn.GroupNorm:
 
 
 class Block(nn.Module):
-    """x + conv(conv(x)), normed before each, the second norm scaled and shifted by time and strength."""
+    """x + conv(conv(x)), with a norm before each. Time and strength scale and shift the second norm."""
 
     def __init__(self, inputs: int, outputs: int, told: int):
         super().__init__()
@@ -92,7 +93,7 @@ class Attention(nn.Module):
 
 
 class Flow(nn.Module):
-    """Canvases of `canvas` pixels to images (B,C,H,W) of `size`; with a guide of another width, 0 for none."""
+    """From canvases to images (B,C,H,W) of `size`. `guide` is the width of the guide, 0 for none."""
 
     frequencies: Tensor
 
@@ -113,7 +114,7 @@ class Flow(nn.Module):
         self.first = nn.Conv2d(2 * channels + 1 + maps, widths[0], 3, padding=1)
         self.down, self.smaller, self.larger, self.up = (nn.ModuleList() for _ in range(4))
         for i, c in enumerate(widths):
-            self.down.extend(Block(c, c, told) for _ in range(blocks))  # of one level after the other
+            self.down.extend(Block(c, c, told) for _ in range(blocks))  # level after level
             self.up.extend(Block(2 * c, c, told) for _ in range(blocks))
             if i + 1 < len(widths):
                 self.smaller.append(nn.Conv2d(c, widths[i + 1], 3, 2, 1))
@@ -125,13 +126,13 @@ class Flow(nn.Module):
         self.guide = Flow(channels, size, guide, blocks, maps=maps) if guide else None
 
     def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
-        """The velocity at points x (B,C,H,W) of times t (B,), for conditions (B,C+1,h,w) of canvas and drawn cells (and
-        with `maps` (B,C+2,h,w)), and the strengths (B,) of the noise on these canvases: float32 (B,C,H,W)"""
+        """The velocity at points x (B,C,H,W) and times t (B,): float32 (B,C,H,W). The condition is canvas and drawn
+        cells, (B,C+1,h,w), with `maps` (B,C+2,h,w). `strength` (B,) is that of the noise on the canvases."""
         phases = t[:, None] * self.frequencies  # (B,TIMES)
         told = self.told(torch.cat([phases.sin(), phases.cos(), strength[:, None]], dim=1))
         x = self.first(torch.cat([x, F.interpolate(condition, size=self.size)], dim=1))
         n = self.blocks
-        kept: list[Tensor] = []  # torch.compile cannot look into list[Tensor](), and would cut the net in pieces
+        kept: list[Tensor] = []  # torch.compile cannot trace list[Tensor](), and would split the net
         for i, block in enumerate(self.down):
             if i and i % n == 0:
                 x = self.smaller[i // n - 1](x)
@@ -145,7 +146,7 @@ class Flow(nn.Module):
         return self.last(F.silu(self.norm(x))).float()
 
     def loss(self, images: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
-        """Mean squared error of the velocity towards images (B,C,H,W) in [0, 1], times and noise drawn by torch: ()"""
+        """Mean squared error of the velocity towards images (B,C,H,W) in [0, 1]: (). Torch draws times and noise."""
         x, noise = 2 * images - 1, torch.randn_like(images)
         t = torch.sigmoid(MEAN + SPREAD * torch.randn(len(x), device=x.device))
         at = t[:, None, None, None]
@@ -160,12 +161,12 @@ class Flow(nn.Module):
         guidance: float = 0.0,
         correct: Callable[[Tensor, float], Tensor] | None = None,
     ) -> Tensor:
-        """Follow the velocity from noise (B,C,H,W): images in [0, 1], (B,C,H,W). With guidance, velocities are led away
-        from the guide's by so many times their difference. `correct` takes the image in [-1, 1] that each evaluation
-        predicts, and the level of noise there (0 at the last one), and gives the one that is followed instead."""
+        """Follow the velocity from noise (B,C,H,W) to images in [0, 1], (B,C,H,W). `guidance` times the
+        difference to the guide's velocity is added to the velocity. `correct` takes the image in [-1, 1] that each
+        evaluation predicts and its noise level (0 at the last one), and returns the image to follow instead."""
         points, told = times(evaluations), noise.new_full((len(noise),), strength)
         x = image = before = (1 - points[0]) * noise
-        length = 0.0  # of the step before, in the logarithm of the noise level; none
+        length = 0.0  # of the step before, in log noise level; 0: there was none
         for here, there in pairwise(points):
             given = x, x.new_full((len(x),), here), condition, told
             velocity = self(*given)

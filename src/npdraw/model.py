@@ -1,7 +1,7 @@
 """`NPDraw`: the model that owns bank, prior, posterior, decoder and likelihood.
 
-What is reported comes from hard drawings: `elbo` and `log_likelihood` never see a relaxed sample. Relaxations live in
-`training_loss` alone. Everything here works on tensors; store.py knows about files.
+All reported scores use hard drawings: `elbo` and `log_likelihood` never see a relaxed sample. Only `training_loss` uses
+relaxations. Everything here works on tensors; store.py handles files.
 """
 
 import math
@@ -43,20 +43,20 @@ from npdraw.prior import Prior, fixed_batch
 from npdraw.projection import project
 
 CHUNK = 256  # images at a time in functions that take a whole set
-KEPT_FROM = 0.5  # level of noise below which kept parts are projected; before, the picture has not taken shape
-_POSTERIOR_STREAM, _NOISE_STREAM, _VEIL_STREAM = 1, 3, 4  # the last two: of a flow's picture and of its canvas
+KEPT_FROM = 0.5  # noise level below which kept parts are projected; above it the picture has not taken shape
+_POSTERIOR_STREAM, _NOISE_STREAM, _VEIL_STREAM = 1, 3, 4  # the last two: noise of a flow's picture and of its canvas
 
 
 def flow_batch(device: torch.device) -> int:
-    """Pictures that a flow makes at once: always as many, so that a seed means one picture."""
+    """How many pictures a flow makes at once. It is constant per device, so that a seed means one picture."""
     return {"cpu": 1, "cuda": 256}.get(device.type, 16)
 
 
 class Sample(NamedTuple):
-    """Pictures drawn by the model, the drawings that belong to them, and the prior's sketches that they began with.
+    """Pictures drawn by the model, their drawings, and the prior's sketches that they started from.
 
-    With a likelihood drawing and sketch are the same. A flow improves on a sketch, so there the drawing is the parse of
-    the picture.
+    With a likelihood, drawing and sketch are the same. A flow improves on a sketch, so its drawing is the parse of the
+    picture.
     """
 
     images: Tensor  # (B,C,H,W)
@@ -66,7 +66,7 @@ class Sample(NamedTuple):
 
 
 class Elbo(NamedTuple):
-    """Evidence lower bound in nats an image, and its parts, each (B,)."""
+    """Evidence lower bound in nats per image, and its parts, each (B,)."""
 
     elbo: Tensor
     reconstruction: Tensor
@@ -76,8 +76,8 @@ class Elbo(NamedTuple):
 
 
 class Loss(NamedTuple):
-    """Parts of the training loss, means over the batch, the KL with its weight (so that its mean over steps is right
-    where it is taken every so many). `total` is minimised; it is no bound on anything."""
+    """Parts of the training loss, as means over the batch. The KL includes its weight, so that its mean over steps is
+    right even if it is computed only at some steps. `total` is minimised; it is not a bound on anything."""
 
     total: Tensor
     reconstruction: Tensor
@@ -94,10 +94,10 @@ class NPDraw(nn.Module):
         if (bank.channels, bank.part_size, len(bank)) != (d.channels, c.bank.part_size, c.bank.parts):
             raise InputError(
                 f"the config asks for {c.bank.parts} parts of {c.bank.part_size} pixels and {d.channels} channel(s), "
-                f"the bank has {len(bank)} of {bank.part_size} and {bank.channels}"
+                f"but the bank has {len(bank)} parts of {bank.part_size} pixels and {bank.channels} channel(s)"
             )
         self.config, size = config, (d.height, d.width)
-        self.provenance: dict[str, Any] = {}  # what made the weights, where it is known: store.py keeps it beside them
+        self.provenance: dict[str, Any] = {}  # how the weights were made, if known; store.py saves it with them
         self.grid = Grid(*c.canvas_size, c.bank.part_size)
         self.prior = Prior(bank, self.grid, **vars(c.prior))
         q = c.posterior
@@ -119,14 +119,14 @@ class NPDraw(nn.Module):
         return self.bank.parts.device
 
     def watch(self, call: Callable[[Tensor], None]) -> None:
-        """Have `call(x)` run before each step of the prior and each evaluation of a flow, with what goes in. It may
-        wait, or raise to stop the work."""
+        """Run `call(x)` on the input of each step of the prior and of each evaluation of a flow. The call may wait, or
+        raise an error to stop the work."""
         self.prior.watch(call)
         if isinstance(self.decoder, Flow):
             self.decoder.register_forward_pre_hook(lambda _, given: call(given[0]))
 
     def train(self, mode: bool = True) -> Self:
-        """Set the mode; a prior whose weights are frozen stays in evaluation mode, its dropout off."""
+        """Set the mode. A prior with frozen weights stays in evaluation mode, so its dropout is off."""
         super().train(mode)
         if not self.prior.start.requires_grad:
             self.prior.eval()
@@ -140,14 +140,14 @@ class NPDraw(nn.Module):
 
     @property
     def has_likelihood(self) -> bool:
-        """Whether there is a distribution of pixels given a canvas that can be computed; a flow has none."""
+        """Whether the distribution of pixels given a canvas can be computed. For a flow it cannot."""
         return not isinstance(self.decoder, Flow)
 
     def likelihood(self, canvas: Tensor) -> distributions.Likelihood:
         """The distribution of pixels given canvases (B,C,h,w)."""
         c = self.config.decoder
         if c.likelihood == "flow":
-            raise InputError("this model's decoder is a flow, which has no likelihood; leave ELBO and NLL out")
+            raise InputError("this model's decoder is a flow, which has no likelihood; omit ELBO and NLL")
         return distributions.make(c.likelihood, self.decoder(canvas), self.config.data.channels, c.mixtures)
 
     @torch.no_grad()
@@ -159,13 +159,13 @@ class NPDraw(nn.Module):
         freedom: float | None = None,
         kept: Tensor | None = None,
     ) -> Tensor:
-        """What the model shows for each drawing: (B,C,H,W). Batches are padded, so a drawing always looks the same.
+        """The picture of each drawing: (B,C,H,W). Batches are padded, so a drawing always gives the same picture.
 
-        A flow makes number i from the noise of seed + i (or seed[i]); the same drawing with the same seed is the same
-        picture. More evaluations are better and slower, fewer a preview. With freedom 0 it keeps to the drawing, up to
-        1 it improves on it. In the cells `kept`, (B,L) or (L,) bool, the parser finds the drawn parts again: they have
-        no freedom of their own (`decoder.maps`), and the picture is moved until it holds (projection.py). Other
-        decoders ignore all of these.
+        A flow makes picture i from the noise of seed + i (or seed[i]). The same drawing with the same seed gives the
+        same picture. More evaluations are better and slower; few give a preview. With freedom 0 a flow keeps to the
+        drawing; up to 1 it improves on it. In the cells `kept`, (B,L) or (L,) bool, the parser finds the drawn parts
+        again: these cells have no freedom (`decoder.maps`), and the picture is moved until the parser agrees
+        (projection.py). Other decoders ignore all of these options.
         """
         self._no_batch_statistics()
         if isinstance(self.decoder, Flow):
@@ -189,11 +189,12 @@ class NPDraw(nn.Module):
         freedom: float | None = 0.0,
         keep: bool = True,
     ) -> Tensor:
-        """Pictures (B,C,H,W), uint8 or float in [0, 1], whose cells `edited`, (B,L) or (L,) bool, are made anew as the
-        edited drawings say. All else stays, to the bit, but for a soft seam of half a cell: (B,C,H,W) in [0, 1].
+        """Make the cells `edited`, (B,L) or (L,) bool, of pictures (B,C,H,W), uint8 or float in [0, 1], anew from the
+        edited drawings. All other pixels stay the same to the bit, except in a soft seam of half a cell. Returns
+        (B,C,H,W) in [0, 1].
 
-        A flow sees the picture around the edited cells while it makes them, and with `keep` their parts are kept (see
-        `decode`). Other decoders make the whole picture, of which the edited cells are taken.
+        A flow sees the picture around the edited cells while it makes them. With `keep` their parts are kept (see
+        `decode`). Other decoders make the whole picture, and only its edited cells are used.
         """
         pictures, drawing = self._images(pictures), expect(drawing).to(self.device)
         if len(pictures) != len(drawing):
@@ -209,8 +210,8 @@ class NPDraw(nn.Module):
         return torch.where(mask > 0, made, pictures)
 
     def _cells(self, cells: Tensor, count: int) -> Tensor:
-        """Which cells, (B,L) or (L,) bool, for each of so many drawings: (B,L)"""
-        cells = torch.as_tensor(cells)  # lists and arrays of booleans are welcome
+        """Check cells, (B,L) or (L,) bool, and expand them to `count` drawings: (B,L)"""
+        cells = torch.as_tensor(cells)  # accepts lists and arrays of booleans
         if cells.dtype != torch.bool or cells.shape not in ((self.grid.cells,), (count, self.grid.cells)):
             raise InputError(
                 f"cells must be booleans of the shape ({self.grid.cells},) or ({count}, {self.grid.cells}), not "
@@ -227,8 +228,8 @@ class NPDraw(nn.Module):
         kept: Tensor | None = None,
         around: tuple[Tensor, Tensor] | None = None,
     ) -> Tensor:
-        """`decode` by a flow, as many pictures at a time as `flow_batch` says; on a GPU each time as one CUDA graph.
-        `around` are the pictures (B,C,H,W) and masks (B,1,H,W) of `redraw`."""
+        """`decode` by a flow, in batches of `flow_batch` pictures. On a GPU each batch is one CUDA graph. `around` has
+        the pictures (B,C,H,W) and masks (B,1,H,W) of `redraw`."""
         c, net, device = self.config, self.decoder, self.device
         assert isinstance(net, Flow)
         evaluations = c.decoder.evaluations if evaluations is None else evaluations
@@ -242,14 +243,14 @@ class NPDraw(nn.Module):
                 f"{evaluations!r} and {freedom!r}"
             )
         if freedom and not c.model_stage.noise:
-            raise InputError("this flow learned from no noise (model-stage.noise), so it has no freedom; leave it at 0")
+            raise InputError("this flow learned without noise (model-stage.noise), so it has no freedom; set it to 0")
         strength, guidance = c.model_stage.noise * freedom, c.decoder.guidance
         shape, size, parts = (c.data.channels, *net.size), flow_batch(device), self.bank.parts
         found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
-        fixed: list[Tensor] = []  # beside noise and condition: what and kept (B,L), then picture and mask
+        fixed: list[Tensor] = []  # besides noise and condition: what and kept (B,L), then picture and mask
         if kept is not None:
             what, times = parts_by_place(drawing, self.grid.cells)
-            kept = self._cells(kept, len(drawing)) & (times == 1)  # no part looks like several in one place
+            kept = self._cells(kept, len(drawing)) & (times == 1)  # several parts in one place: no single part to keep
             fixed += [what.clamp_min(0), kept]
         fixed += [] if around is None else [2 * around[0] - 1, around[1]]
 
@@ -279,9 +280,9 @@ class NPDraw(nn.Module):
         return torch.cat(found)
 
     def condition(self, drawing: Drawing, noise: Tensor, strength: Tensor, clear: Tensor | None = None) -> Tensor:
-        """What a flow sees of drawings: their canvases, with noise (B,C,h,w) of strengths (B,) on all but the `clear`
-        cells (B,L) bool; which cells are drawn; and of a flow with maps how far below its picture's the strength of
-        each cell is. (B,C+1,h,w), with maps (B,C+2,h,w)"""
+        """What a flow sees of drawings: their canvases, with noise (B,C,h,w) of strengths (B,) on all cells except the
+        `clear` ones, (B,L) bool; which cells are drawn; and, for a flow with maps, how far the strength of each cell is
+        below that of its picture. (B,C+1,h,w), with maps (B,C+2,h,w)"""
         canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
         drawn = place_masks(drawing, self.grid.cells).any(1)  # (B,L)
         clear = torch.zeros_like(drawn) if clear is None else clear
@@ -300,9 +301,9 @@ class NPDraw(nn.Module):
         evaluations: int | None = None,
         freedom: float | None = None,
     ) -> tuple[Tensor, Drawing]:
-        """The pictures (B,C,H,W) of drawings by the prior, as `decode` makes them, and the drawings that belong to
-        these. A flow improves on a sketch, so there the drawing is the picture's own parse: one Gibbs step, a picture
-        given its drawing, then the drawing given that picture."""
+        """The pictures (B,C,H,W) that `decode` makes of the prior's drawings, and the drawings of these pictures. A
+        flow improves on a sketch, so its drawing is the parse of the picture. This is one Gibbs step: a picture given
+        its drawing, then the drawing given that picture."""
         images = self.decode(sketch, seed, evaluations, freedom)
         return images, sketch if self.has_likelihood else self.parse(to_bytes(images))
 
@@ -316,7 +317,7 @@ class NPDraw(nn.Module):
         top_p: float | None = None,
         prefix: Drawing | None = None,
     ) -> Sample:
-        """Draw new images; number i is the one of seed + i (or seed[i]) in any batch. See `Prior.sample`."""
+        """Draw new images. Image i depends only on seed + i (or seed[i]), not on the batch. See `Prior.sample`."""
         heat = self.config.temperature if temperature is None else temperature
         sketch = self.prior.sample(n, seed, heat, top_k, top_p, prefix)
         images, drawing = self.depict(sketch, seed)
@@ -330,12 +331,12 @@ class NPDraw(nn.Module):
 
     @torch.no_grad()
     def encode(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Drawing:
-        """The posterior's drawing of each image (N,C,H,W): the most likely one, or with a seed a sample of it."""
+        """The posterior's drawing of each image (N,C,H,W): the most likely one, or a sample if a seed is given."""
         self._no_batch_statistics()
         if not isinstance(images, Tensor):
             raise InputError(
-                f"images must be a torch tensor (N,C,H,W), not {type(images).__name__}; torch.from_numpy makes one of "
-                "an array"
+                f"images must be a torch tensor (N,C,H,W), not {type(images).__name__}; torch.from_numpy "
+                "converts an array"
             )
         seeds = None if seed is None else torch.tensor(seed_list(len(images), seed), dtype=torch.int64)
         if seeds is not None and len(seeds) != len(images):
@@ -350,12 +351,12 @@ class NPDraw(nn.Module):
         return Drawing.cat([Drawing(empty, empty, empty), *drawings])
 
     def to_display(self, pictures: Tensor) -> Tensor:
-        """Images, canvases or parts in [0, 1] as the pictures came that this model learned from: light and dark are
-        exchanged again where they were when the pictures were read (ink on paper)."""
+        """Images, canvases or parts in [0, 1] with the light and dark of the original training pictures. If reading
+        inverted the pictures (ink on paper), this inverts them back."""
         return 1 - pictures if self.config.data.inverted else pictures
 
     def reconstruct(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Tensor:
-        """Images through the posterior, never the parser, and back: (N,C,H,W)"""
+        """Encode images with the posterior (never the parser) and decode them: (N,C,H,W)"""
         return self.decode(self.encode(images, seed), 0 if seed is None else seed)
 
     def _images(self, images: Tensor) -> Tensor:
@@ -365,7 +366,7 @@ class NPDraw(nn.Module):
         return to_unit(images.to(self.device))
 
     def _seeded(self, seeds: Tensor) -> Tensor:
-        """Uniforms for one posterior sample a seed: (B, T, M + L + 1)"""
+        """Uniforms for one posterior sample per seed: (B, T, M + L + 1)"""
         t, n = self.grid.cells, sum(self.posterior.outputs)
         return uniform(seeds.to(self.device), t * n, _POSTERIOR_STREAM).reshape(-1, t, n).float().to(self.device)
 
@@ -384,7 +385,7 @@ class NPDraw(nn.Module):
         return self._free(choices, drawing).log_prob(drawing)
 
     def _free(self, choices: Choices, drawing: Drawing) -> Choices:
-        """The posterior obeys `no_repeat` as the prior does: where is renormalised over places not used before."""
+        """The posterior obeys `no_repeat` as the prior does: `where` is renormalised over places not used before."""
         return choices.forbid(used_places(place_masks(drawing, self.grid.cells))) if self.prior.no_repeat else choices
 
     def _sampled(self, choices: Choices, noise: Tensor) -> tuple[Choices, Drawing]:
@@ -393,9 +394,9 @@ class NPDraw(nn.Module):
 
     @torch.no_grad()
     def elbo(self, images: Tensor, seed: int = 0) -> Elbo:
-        """The bound by one hard sample a image, with the KL of each step analytic given the sampled steps before it.
+        """The bound from one hard sample per image. The KL of each step is analytic, given the sampled steps before it.
 
-        images (N,C,H,W), already binarised where the likelihood is Bernoulli. Nats an image.
+        images (N,C,H,W), already binarised if the likelihood is Bernoulli. In nats per image.
         """
         self._no_batch_statistics()
         found = [Elbo(*torch.zeros(5, 0, device=self.device))]
@@ -410,9 +411,9 @@ class NPDraw(nn.Module):
 
     @torch.no_grad()
     def log_weights(self, images: Tensor, samples: int = 50, seed: int = 0) -> Tensor:
-        """log p(x, z) - log q(z given x) of `samples` hard drawings z an image, in nats: (N, samples) float64.
+        """log p(x, z) - log q(z given x) of `samples` hard drawings z per image, in nats: (N, samples) float64.
 
-        Work goes in chunks of images x samples; sample j of image i has its own seed, whatever the chunks are.
+        The work is done in chunks of images x samples. The seed of sample j of image i does not depend on the chunks.
         """
         self._no_batch_statistics()
         if samples < 1:
@@ -453,12 +454,12 @@ class NPDraw(nn.Module):
         parsed: Tensor | None,
         kl_weight: float,
     ) -> Loss:
-        """One batch of stage two. Where `parsed` (B,) is true, or for all images where there is none, the canvas comes
-        from the parse, not from the posterior.
+        """The loss of one batch of stage two. Where `parsed` (B,) is true, the canvas comes from the parse, not from
+        the posterior. If `parsed` is None, this holds for all images.
 
         Reconstruction is summed over pixels, KL and regulariser over steps and variables; all are averaged over the
-        batch. The KL of each step is analytic given the (relaxed) canvases before it. Of a flow reconstruction is the
-        mean squared error of the velocity, and without a bound there is no KL.
+        batch. The KL of each step is analytic, given the (relaxed) canvases before it. For a flow, reconstruction is
+        the mean squared error of the velocity. A flow has no bound, so it has no KL.
         """
         stage, places, parts = self.config.model_stage, self.grid.cells, self.bank.parts
         choices = self.posterior(images)
@@ -485,8 +486,8 @@ class NPDraw(nn.Module):
         return Loss(total, reconstruction, kl, regulariser)
 
     def flow_loss(self, net: Flow, images: Tensor, parses: Drawing) -> Tensor:
-        """The error of a flow, the decoder or its guide, on one batch; noise of all strengths lies on the canvases of
-        parses, and some of these are unfinished: ()"""
+        """The error of a flow (the decoder or its guide) on one batch: (). The canvases of the parses carry noise of
+        random strength, and some of the parses are unfinished."""
         stage, b, device = self.config.model_stage, len(images), images.device
         strength = stage.noise * torch.rand(b, device=device)
         veil = torch.randn(b, images.shape[1], *self.config.canvas_size, device=device)
@@ -497,8 +498,8 @@ class NPDraw(nn.Module):
         return net.loss(images, self.condition(shown, veil, strength, clear), strength)
 
     def _unfinished(self, parses: Drawing, share: float) -> Drawing:
-        """Parses, whose step t is place t, of which about a share is left without some of their steps: half of these
-        without any, so that the flow makes pictures from nothing too."""
+        """Parses (step t is place t) with steps removed. About `share` of the parses lose some of their steps. Half of
+        these lose all, so that the flow also learns to make pictures from nothing."""
         b, device = len(parses), parses.what.device
         chance = torch.rand(2, b, 1, device=device)
         kept = some_places(b, self.grid, device) & (chance[0] < 0.5) | (chance[1] >= share)
@@ -514,14 +515,14 @@ class NPDraw(nn.Module):
 
     @classmethod
     def from_pretrained(cls, source: str | Path, device: str | torch.device = "cpu") -> "NPDraw":
-        """A model in evaluation mode: from a run directory, a saved model's folder, by name (docs/models.md), or
-        OWNER/NAME of the Hugging Face hub, with @REVISION or not."""
+        """Load a model in evaluation mode. The source is a run directory, a saved model's folder, a name
+        (docs/models.md), or OWNER/NAME on the Hugging Face hub, optionally with @REVISION."""
         from npdraw import store
 
         return store.load_model(source, device)
 
     def push_to_hub(self, repo: str, private: bool = False, message: str = "Upload an npdraw model") -> str:
-        """Write the files of `save_pretrained` to OWNER/NAME of the Hugging Face hub; the address of the commit."""
+        """Upload the files of `save_pretrained` to OWNER/NAME on the Hugging Face hub. Returns the commit's address."""
         from npdraw import hub
 
         return hub.upload(self, repo, private, message)

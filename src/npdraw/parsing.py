@@ -1,7 +1,7 @@
-"""`parse`: image to `Drawing`, by Alg. 1 of the paper.
+"""`parse`: from an image to a `Drawing`, by Alg. 1 of the paper.
 
-For each cell of the grid in raster order: the nearest part, drawn if it is closer to the cell than nothing is, up to
-a threshold. Norms are plain L2 norms, as printed; ties go to the lowest index.
+For each cell of the grid in raster order: take the nearest part, and draw it if it is closer to the cell than an empty
+cell is, up to a threshold. Norms are plain L2 norms, as printed. Ties go to the lowest index.
 """
 
 import math
@@ -16,23 +16,23 @@ from npdraw.errors import InputError
 from npdraw.noise import to_float64
 
 THRESHOLD = 0.01  # epsilon of Alg. 1
-CHUNK, PIXELS = 1024, 2**24  # images at a time, and numbers in them: bounds the memory
+CHUNK, PIXELS = 1024, 2**24  # most images and most numbers at a time, to bound the memory
 
 
 def parse(images: Stack, parts: Tensor, grid: Grid, threshold: float = THRESHOLD) -> Drawing:
     """Parse images (N,C,H,W), uint8 or float in [0, 1], with parts (M,C,K,K), on the device of `parts`.
 
-    Images larger than the canvas are averaged by area first. Step t draws in place t or is skipped.
+    Larger images are first averaged by area to the canvas size. Step t draws in place t or is skipped.
     """
     if images.ndim != 4 or images.shape[1] != parts.shape[1]:
         raise InputError(
-            f"the bank has {parts.shape[1]} channel(s), the images have the shape {tuple(images.shape)}; "
-            "give images of the shape (N, C, H, W) with the same channels"
+            f"the bank has {parts.shape[1]} channel(s), but the images have the shape {tuple(images.shape)}; "
+            "give images of the shape (N, C, H, W) with the same number of channels"
         )
     if parts.shape[-1] != grid.part_size:
         raise InputError(f"parts of {parts.shape[-1]} pixels do not fit a grid of {grid.part_size}")
     bank = parts.flatten(1)  # (M,D)
-    # Results are written into place: lists of small tensors between large temporaries would leave the heap in holes.
+    # Results are written in place: small tensors between large temporaries would fragment the heap.
     what = torch.zeros(len(images), grid.cells, dtype=torch.int64, device=parts.device)
     whether = torch.zeros(len(images), grid.cells, dtype=torch.bool, device=parts.device)
     chunk = max(1, min(CHUNK, PIXELS // images.shape[1:].numel()))
@@ -49,7 +49,8 @@ def parse(images: Stack, parts: Tensor, grid: Grid, threshold: float = THRESHOLD
 def psnr(images: Tensor, canvases: Tensor) -> tuple[float, float]:
     """Peak signal-to-noise ratio in dB, peak 1, of canvases against images of the same shape (N,C,H,W), both in [0, 1].
 
-    First the paper's: one mean squared error over all pixels of the set. Second the mean of the images' own ratios.
+    The first value is the paper's: one mean squared error over all pixels of the set. The second is the mean of the
+    ratios of the images.
     """
     if images.shape != canvases.shape or not (images.is_floating_point() and canvases.is_floating_point()):
         raise InputError("images and canvases must be floats of one shape")

@@ -1,24 +1,25 @@
-"""`Prior`: p(drawing), a causal Transformer over the canvases that a drawing makes, or over its steps alone.
+"""`Prior`: p(drawing), a causal Transformer over the canvases of a drawing, or only over its steps.
 
-Choices, where paper and released code are silent or differ (docs/decisions.md has the reasons):
+Choices, where paper and released code are silent or differ (docs/decisions.md gives the reasons):
 - The sequence is a learned start token, then canvas and place mask after steps 1 .. T-1, each a (C+1)-channel image
-  through the shallow CNN; the last canvas never enters. Sinusoidal step positions, pre-norm blocks, GELU. Dropout on
-  the embedding and on what each layer adds, not inside attention or MLP, where it costs most on a CPU.
+  through the shallow CNN. The last canvas is not an input. Sinusoidal step positions, pre-norm blocks, GELU. Dropout is
+  on the embedding and on the output of each layer, not inside attention or MLP, where it costs most on a CPU.
 - The mask holds the place of the newest part (the paper) or of all parts so far (`mask: union`, the released code).
-- `stem: tokens` (ours): no canvases. The newest step enters by its part and its place, or as skipped (stem.py).
+- `stem: tokens` (ours): no canvases. The newest step is embedded by its part and place, or as skipped (stem.py).
 - Three MLP heads with one hidden layer, independent given the past.
-- `parts` (ours): the newest part enters by its number and its pixels too. A canvas behind a shallow CNN tells little of
-  which of many like parts it was. Of tokens the part always enters so.
-- `shifts` (ours): the parses of images moved by a few pixels are learned too, and the start token says by how much. It
-  says so of no sample, which are as images are, not moved.
-- Positions tell the number of the step that is drawn next, and in a parse this is its place. A prior that learned with
-  `orders` (ours) also draws steps in another order than that of their numbers, so whatever is kept can come first.
+- `parts` (ours): the newest part is also embedded by its number and its pixels. After a shallow CNN, a canvas says
+  little about which of many similar parts was drawn. With tokens the part is always embedded this way.
+- `shifts` (ours): the prior also learns the parses of images moved by a few pixels. The start token says by how much.
+  Samples are never marked as moved.
+- Positions give the number of the step that is drawn next; in a parse this is its place. A prior that learned with
+  `orders` (ours) also draws steps in other orders than that of their numbers, so that kept steps can come first.
 - Prior, posterior and parser make canvases with the same functions of canvas.py, on the padded grid.
 
-Sampling keeps a cache and sends only the newest canvas through the CNN. Where the heads together are wider than the
-model (the paper: 16 heads of 64 on width 64), the products Wq'Wk and WoWv are folded and the normed inputs themselves
-are cached: 32 times less to store and read than keys and values, and the same numbers up to rounding. On a GPU a batch
-is one CUDA graph (cuda_graphs.py). `Stepper` is what sampling and completing (completing.py) share: drawings under way.
+Sampling keeps a cache and sends only the newest canvas through the CNN. If the heads together are wider than the model
+(the paper: 16 heads of 64 on width 64), the products Wq'Wk and WoWv are folded and the normed inputs themselves are
+cached. That is 32 times less to store and read than keys and values, and the numbers are the same up to rounding. On a
+GPU a batch is one CUDA graph (cuda_graphs.py). Sampling and completing (completing.py) share `Stepper`, which holds
+unfinished drawings.
 """
 
 import math
@@ -42,12 +43,12 @@ from npdraw.stem import Folded, Stem, Tokens, vectors
 
 
 def fixed_batch(device: torch.device) -> int:
-    """Samples are drawn in batches padded to this size: another matrix shape rounds differently and can flip a draw."""
+    """Batches of samples are padded to this size: another matrix shape rounds differently and can change a sample."""
     return {"cpu": 64, "cuda": 2048}.get(device.type, 256)
 
 
 class Attention(nn.Module):
-    """Causal self-attention whose heads may be wider, all together, than the model."""
+    """Causal self-attention. All heads together may be wider than the model."""
 
     def __init__(self, width: int, heads: int, head_dim: int):
         super().__init__()
@@ -64,7 +65,7 @@ class Attention(nn.Module):
 
 
 class AttentionCache:
-    """What one attention layer remembers of the steps before, and the step that uses it.
+    """The cache of one attention layer for the steps so far, and the step that uses it.
 
     G groups of Q queries share keys and values of dimension d: (H, 1, head_dim) plain, (1, H, width) folded.
     """
@@ -98,7 +99,7 @@ class AttentionCache:
         return F.linear((weights @ self.values[:, :, : t + 1]).reshape(b, -1), self.out, self.bias)
 
     def reindex(self, index: Tensor) -> None:
-        """Remember for each of the batch what was remembered for number index[i]."""
+        """Give row i of the batch the cache of row index[i]."""
         self.keys = self.keys[index]
         self.values = self.keys if self.folded else self.values[index]
 
@@ -123,7 +124,7 @@ class Block(nn.Module):
 
 
 def sinusoids(steps: int, width: int) -> Tensor:
-    """Vaswani et al.'s positions of the steps: (T,W)"""
+    """The sinusoidal positions of Vaswani et al. for the steps: (T,W)"""
     rates = torch.exp(torch.arange(0, width, 2) * (-math.log(10_000.0) / width))
     angles = torch.arange(steps)[:, None] * rates
     return torch.stack([angles.sin(), angles.cos()], dim=-1).flatten(1)[:, :width]
@@ -173,11 +174,11 @@ class Prior(nn.Module):
         self.what, self.where, self.whether = head(len(bank)), head(self.places), head(1)
 
     def watch(self, call: Callable[[Tensor], None]) -> None:
-        """Have `call(x)` run before each step is chosen, with what it is chosen from. It may wait, or raise to stop."""
+        """Run `call(x)` before each step, on the input of the heads. It may wait, or raise an error to stop."""
         self._watch = call
 
     def heads(self, x: Tensor) -> Choices:
-        """(...,W) -> logits, in float32 also under autocast (posterior.py says why)"""
+        """(...,W) -> logits, in float32 even under autocast (posterior.py says why)"""
         if self._watch is not None:
             self._watch(x)
         with unrounded(x.device):
@@ -185,20 +186,20 @@ class Prior(nn.Module):
             return Choices(self.what(x), self.where(x), self.whether(x)[..., 0])
 
     def table(self) -> Tensor | None:
-        """Every part as it enters, by its number and its pixels: (M,W), or parts enter by the canvas alone."""
+        """The embedding of every part, by its number and its pixels: (M,W). None if only canvases show the parts."""
         if self.number is None or self.pixels is None:
             return None
         return self.number.weight + self.pixels(self.bank.parts.flatten(1))
 
     def next_steps(self) -> Tensor:
-        """A vector for each step that may come next, by its number: (T,W)"""
+        """The position embedding of each step, used when it comes next: (T,W)"""
         return self.stem.next() if isinstance(self.stem, Tokens) else self.positions
 
     def newest(
         self, cells: Tensor | None, masks: Tensor, parts: tuple[Tensor, Tensor], folded: Folded, table: Tensor | None
     ) -> Tensor:
-        """Steps as they enter, given canvases (...,L,D), place masks (...,L) and parts as in `forward`: (...,W).
-        `folded` and `table` are made of the weights, once for any number of steps."""
+        """The embeddings of steps, given canvases (...,L,D), place masks (...,L) and parts as in `forward`: (...,W).
+        `folded` and `table` are computed from the weights once, for any number of steps."""
         if isinstance(self.stem, Tokens):
             x = self.stem(masks, parts[1], folded)
         else:
@@ -214,9 +215,9 @@ class Prior(nn.Module):
         order: Tensor | None = None,
         move: Tensor | None = None,
     ) -> Choices:
-        """Logits of steps 0 .. S, given canvases (B,S,L,D), place masks (B,S,L) and parts after steps 0 .. S-1; or of
-        those whose numbers are order (B,S+1), each after the ones before it. Parts are what, (B,S) int64 or weights
-        (B,S,M), and whether, (B,S). By which of its moves each image was moved, move (B,) says; 0: it was not. Tokens
+        """Logits of steps 0 .. S, given canvases (B,S,L,D), place masks (B,S,L) and parts after steps 0 .. S-1. With
+        `order` (B,S+1), these are the logits of the steps with these numbers, in this order. Parts are what, (B,S)
+        int64 or weights (B,S,M), and whether, (B,S). `move` (B,) says how each image was moved; 0: it was not. Tokens
         need no canvases."""
         b, s = masks.shape[:2]
         x = self.start.expand(b, 1, -1)
@@ -239,8 +240,8 @@ class Prior(nn.Module):
         return used_places(drawn)
 
     def choices(self, drawing: Drawing, order: Tensor | None = None, move: Tensor | None = None) -> Choices:
-        """Logits of every step of a drawing given the steps before it; indices are not checked. Of steps that come in
-        an order of their own the numbers (B,T) are given, of moved images the move (B,)."""
+        """Logits of every step of a drawing given the steps before it. Indices are not checked. `order` (B,T) has the
+        numbers of the steps if they come in another order; `move` (B,) has the moves of moved images."""
         before = drawing.first(drawing.steps - 1)
         parts = self.bank.parts
         masks = place_masks(before, self.places).to(parts.dtype)
@@ -248,8 +249,8 @@ class Prior(nn.Module):
         return self(cells, masks, (before.what, before.whether), order, move)
 
     def terms(self, drawing: Drawing, order: Tensor | None = None, move: Tensor | None = None) -> Terms:
-        """Log-probability of each variable of each step, (B,T); -inf for a place used twice under `no_repeat`. With the
-        order (B,T) in which steps come, the terms come in it too."""
+        """Log-probability of each variable of each step, (B,T); -inf for a place used twice under `no_repeat`. With
+        `order` (B,T), the terms are in that order too."""
         drawing = drawing if order is None else drawing.ordered(order)
         terms = self.choices(drawing, order, move).log_prob(drawing)
         if self.no_repeat:
@@ -258,7 +259,7 @@ class Prior(nn.Module):
         return terms
 
     def log_prob(self, drawing: Drawing) -> Tensor:
-        """log p(drawing) in one parallel pass: (B,). Fewer steps than T are a beginning, and so is its p."""
+        """log p(drawing) in one parallel pass: (B,). With fewer than T steps, it is that of the first steps alone."""
         if not 1 <= drawing.steps <= self.steps:
             raise InputError(f"this prior knows drawings of 1 to {self.steps} steps, not {drawing.steps}")
         return self.terms(drawing.check(len(self.bank), self.places)).total()
@@ -274,11 +275,11 @@ class Prior(nn.Module):
         prefix: Drawing | None = None,
         order: Tensor | None = None,
     ) -> Drawing:
-        """Draw n drawings; number i is the one of seed + i (or of seed[i]), whatever n is.
+        """Draw n drawings. Drawing i depends only on seed + i (or seed[i]), not on n.
 
-        Temperature, `top_k` and `top_p` narrow every choice (the last two what and where only). `prefix`, one drawing
-        or n of them, fixes the first steps; the rest is drawn. `order`, (T,), has the numbers of the steps in the order
-        in which they are drawn, those of the prefix first; the drawings have them in the order of their numbers.
+        Temperature, `top_k` and `top_p` narrow every choice (the last two only what and where). `prefix`, one drawing
+        or n of them, fixes the first steps; the prior draws the rest. `order`, (T,), has the numbers of the steps in
+        the order of drawing, those of the prefix first. The returned drawings have their steps in number order.
         """
         if not isinstance(temperature, Real) or not 0 <= temperature < math.inf:
             raise InputError(f"temperature must be a number of at least 0, not {temperature}")
@@ -289,12 +290,12 @@ class Prior(nn.Module):
         if order is not None and not self.orders:
             raise InputError("this prior has not learned to draw in other orders (prior.orders)")
         if order is not None and sorted(order.tolist()) != list(range(self.steps)):
-            raise InputError(f"an order must hold the number of each of {self.steps} steps once")
+            raise InputError(f"an order must contain the number of each of the {self.steps} steps once")
         device = self.start.device
         seeds = torch.tensor(seed_list(n, seed), dtype=torch.int64, device=device)
         if prefix is not None:
             if expect(prefix).steps > self.steps or len(prefix) not in (1, len(seeds)):
-                raise InputError(f"a prefix must be one drawing, or one a sample, of at most {self.steps} steps")
+                raise InputError(f"a prefix must be one drawing, or one per sample, of at most {self.steps} steps")
             prefix = prefix.check(len(self.bank), self.places).to(device)
             masks = place_masks(prefix, self.places)
             if self.no_repeat and bool((masks & used_places(masks)).any()):
@@ -333,7 +334,7 @@ class Prior(nn.Module):
         return stepper.drawing
 
     def pick(self, choices: Choices, u: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Drawing:
-        """Choose one step from logits (B,M), (B,L), (B,) by uniforms (B,3): a drawing of one step."""
+        """Choose one step from logits (B,M), (B,L), (B,) with uniforms (B,3). Returns a drawing of one step."""
         whether = torch.stack([torch.zeros_like(choices.whether), choices.whether], dim=-1)  # (B,2)
         picked = [
             choose(narrow(logits, temperature, k, p), u[:, i])[:, None]
@@ -345,9 +346,9 @@ class Prior(nn.Module):
 
 
 class Stepper:
-    """B drawings under way: their steps so far, and all that a prior remembers of these.
+    """B unfinished drawings: their steps so far, and the prior's caches of these.
 
-    Nothing here waits for the device, and no shape depends on what is drawn, so that a CUDA graph can record it.
+    Nothing here waits for the device, and no shape depends on the drawn parts, so that a CUDA graph can record it.
     """
 
     def __init__(self, prior: Prior, batch: int, order: Tensor | None = None):
@@ -360,15 +361,15 @@ class Stepper:
         self.cells = parts.new_zeros(batch, prior.places, parts[0].numel()) if canvases else None  # (B,L,D)
         self.used = torch.zeros(batch, prior.places, dtype=torch.bool, device=parts.device)  # (B,L)
         self.drawing = Drawing(*torch.zeros(3, batch, prior.steps, dtype=torch.int64, device=parts.device))
-        self.x = self._attend(prior.start.expand(batch, -1))  # (B,W), from which the heads choose step t
+        self.x = self._attend(prior.start.expand(batch, -1))  # (B,W), the input of the heads for step t
 
     def choices(self) -> Choices:
-        """Logits of step t, the next: (B,M), (B,L), (B,)"""
+        """Logits of step t, the next one: (B,M), (B,L), (B,)"""
         choices = self.prior.heads(self.x)
         return choices.forbid(self.used) if self.prior.no_repeat else choices
 
     def take(self, step: Drawing) -> None:
-        """Go on with B drawings of one step as step t."""
+        """Append B drawings of one step as step t."""
         prior = self.prior
         for kept, new in zip(self.drawing.tensors(), step.tensors(), strict=True):
             kept[:, self.order[self.t]] = new[:, 0]
@@ -383,7 +384,7 @@ class Stepper:
             self.x = self._attend(prior.newest(self.cells, seen, part, self.folded, self.table))
 
     def reindex(self, index: Tensor) -> None:
-        """Go on from the drawings of these numbers, (B,) int64: their steps, and all that is remembered of them."""
+        """Replace drawing i by drawing index[i], (B,) int64, with its steps and caches."""
         for cache in self.caches:
             cache.reindex(index)
         self.cells = None if self.cells is None else self.cells[index]
@@ -391,7 +392,7 @@ class Stepper:
         self.drawing = self.drawing[index]
 
     def _attend(self, newest: Tensor) -> Tensor:
-        """The embedding of the newest step, (B,W), through the blocks; they remember it."""
+        """Send the embedding of the newest step, (B,W), through the blocks. Their caches keep it."""
         x = newest + self.positions[self.order[self.t]]
         for block, cache in zip(self.blocks, self.caches, strict=True):
             x = block.step(x, cache, self.t)
@@ -408,7 +409,7 @@ def _mlp_head(width: int, hidden: int, outputs: int) -> nn.Sequential:
 
 
 def narrow(logits: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Tensor:
-    """Probabilities (...,n), float64, after temperature (0: the best alone), the k best, the smallest set of mass p."""
+    """Probabilities (...,n), float64, after temperature (0: only the best), top-k, top-p (smallest set of mass p)."""
     x = to_float64(logits)
     if temperature == 0:
         return F.one_hot(x.argmax(-1), x.shape[-1]).double()
@@ -419,6 +420,6 @@ def narrow(logits: Tensor, temperature: float, top_k: int | None, top_p: float |
     probs = x.softmax(-1)
     if top_p is not None and top_p < 1:
         ordered, index = probs.sort(dim=-1, descending=True, stable=True)
-        out = ordered.cumsum(-1) - ordered >= top_p  # mass before this entry already reaches p
+        out = ordered.cumsum(-1) - ordered >= top_p  # the mass before this entry already reaches p
         probs = probs.masked_fill(torch.zeros_like(out).scatter(-1, index, out), 0.0)
     return probs

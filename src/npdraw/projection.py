@@ -1,19 +1,19 @@
-"""`project`: move images by as little as makes the parser find given parts in given cells.
+"""`project`: change images as little as possible so that the parser finds given parts in given cells.
 
-A parser takes the part that is nearest to a cell, so a cell belongs to its part as long as it lies on that part's side
-of one plane for each other part: where a is wanted and b is a rival, |p - a| = |p - b|. The empty cell is a rival too,
-since a part that is further away than nothing is not drawn.
+The parser takes the part that is nearest to a cell. So there is one plane for each other part: for the wanted part a
+and a rival b, it is |p - a| = |p - b|. A cell p parses as a if it lies on the side of a of all these planes. The empty
+cell is a rival too, since the parser does not draw a part that is further away than the empty cell.
 
 Choices:
-- A cell moves onto the plane that it violates most, again and again: a few of many planes matter, and most cells come
-  to rest after two or three moves. A margin beyond the plane, so that 8 bits a pixel do not undo it.
-- What is still on the wrong side then (pixels stop at 0 and 1, planes meet at sharp corners) goes straight towards the
-  part, as far as it takes. The part itself is on the right side of all planes, so this always ends well.
-- Of an image that is larger than its canvas, the averaged cell moves, and each pixel under it moves along. That is
-  exact where the image is a whole multiple of the canvas. Otherwise averages share pixels, so each move is averaged
-  anew before the next one, and few parts are missed.
-- Pixels that hang over the edge of the canvas cannot move. A part that needs them may be missed as well.
-- No step depends on the numbers before it, so that a CUDA graph can record all of it.
+- A cell moves repeatedly, each time onto the plane that it violates most. Few of the many planes matter, and most cells
+  stop after two or three moves. A cell moves beyond the plane by a margin, so that rounding to 8 bits does not undo it.
+- Some cells are still on the wrong side then (pixels stop at 0 and 1, planes meet at sharp corners). They move straight
+  towards the part, as far as needed. The part itself is on the right side of all planes, so this always succeeds.
+- If an image is larger than its canvas, the averaged cell moves, and each pixel under it moves by the same amount. This
+  is exact if the image is a whole multiple of the canvas. Otherwise averages share pixels, so the averages are computed
+  again after each move, and few parts are missed.
+- Pixels beyond the edge of the canvas cannot move. A part that needs them may be missed too.
+- The sequence of operations does not depend on the values, so that a CUDA graph can record all of it.
 """
 
 import torch
@@ -23,20 +23,20 @@ from torch import Tensor
 from npdraw.canvas import Grid
 from npdraw.choices import unrounded
 
-ROUNDS = 16  # moves onto the worst plane; images that are no whole multiple of their canvas need the most
-ALIKE = 0.005  # two parts nearer than this are one to an image of 8 bits: neither rivals the other
-ROUNDING = 0.55 / 255  # a little more than 8 bits change a pixel by; in a flat cell all pixels are rounded the same way
+ROUNDS = 16  # moves onto the worst plane; images that are not a whole multiple of their canvas need the most
+ALIKE = 0.005  # parts nearer than this are the same in an image of 8 bits, so they are not rivals
+ROUNDING = 0.55 / 255  # a little more than rounding to 8 bits; in a flat cell all pixels round the same way
 
 
 def project(images: Tensor, what: Tensor, kept: Tensor, parts: Tensor, grid: Grid) -> Tensor:
-    """Images (B,C,H,W) in [0, 1] in which cells `kept` (B,L) bool parse as parts `what` (B,L) of parts (M,C,K,K)."""
-    with unrounded(images.device):  # bfloat16 would miss by more than any margin
+    """Change images (B,C,H,W) in [0, 1] so that cells `kept` (B,L) bool parse as `what` (B,L) of parts (M,C,K,K)."""
+    with unrounded(images.device):  # the error of bfloat16 is larger than any margin
         flat, size = parts.flatten(1), images.shape[-2:]  # (M,D)
         rivals = torch.cat([flat, flat.new_zeros(1, flat.shape[1])])  # (M+1,D)
         wanted = flat[what]  # (B,L,D)
         inside = grid.cut(images.new_ones(1, parts.shape[1], grid.height, grid.width))  # (1,L,D), 0 over the edge
         square, half = rivals.square(), rivals.square().sum(1) / 2  # (M+1,D), (M+1,)
-        # lengths of what can move from a rival to the part, and the margins that planes so near allow: (B,L,M+1) each
+        # distances from rivals to the part, over the pixels that can move, and margins for them: (B,L,M+1) each
         apart = (wanted.square() * inside).sum(-1, keepdim=True) - 2 * (wanted * inside) @ rivals.T + inside @ square.T
         apart = apart.clamp_min(0).sqrt()
         itself = what[..., None] == torch.arange(len(rivals), device=what.device)
@@ -45,7 +45,7 @@ def project(images: Tensor, what: Tensor, kept: Tensor, parts: Tensor, grid: Gri
         offset = (wanted.square().sum(-1, keepdim=True) / 2 - half) / apart  # (B,L,M+1)
 
         def beyond(cells: Tensor) -> Tensor:
-            """How far cells (B,L,D) are on the side of each rival, negative on the right side: (B,L,M+1)"""
+            """How far cells (B,L,D) are on the side of each rival; negative on the part's side: (B,L,M+1)"""
             toward = cells @ rivals.T - (cells * wanted).sum(-1, keepdim=True)
             return (toward / apart + offset).masked_fill(same, -torch.inf)
 

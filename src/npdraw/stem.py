@@ -1,9 +1,10 @@
-"""What a prior sees of the newest step: `Stem`, the canvas after it, or `Tokens`, the step alone.
+"""What a prior sees of the newest step: the canvas after it (`Stem`), or only the step itself (`Tokens`).
 
 Choices:
 - `Stem` is the paper's: a canvas and its place mask through a shallow CNN.
-- `Tokens` (ours) sees no canvas: the place of the newest step, or that it was skipped, enters by learned vectors of
-  rows and columns. So does the number of the next step, in place of sinusoids. The prior adds the part itself.
+- `Tokens` (ours) sees no canvas. Learned vectors of rows and columns embed the place of the newest step; one more
+  vector says that it was skipped. Such vectors also embed the number of the next step, instead of sinusoids. The prior
+  adds the part itself.
 """
 
 import torch
@@ -13,17 +14,18 @@ from torch import Tensor, nn
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid, mask_cells
 
-Folded = tuple[Tensor, ...]  # what a stem makes of its weights, once for any number of steps
+Folded = tuple[Tensor, ...]  # what a stem computes from its weights once, for any number of steps
 
 
 class Stem(nn.Module):
     """The shallow CNN on a canvas and its place mask: two layers, ReLU after the first, and a linear layer.
 
-    The first layer is a 3 x 3 convolution of stride 2 on the padded canvas, or (`cells`, far cheaper) a linear layer on
-    each cell's pixels and its mask, which is one window a cell without ever joining the cells. Between the second layer
-    and the linear one stands nothing, so they are one linear map: `fold` makes it from their weights, once for any
-    number of canvases. The first convolution is a matrix product of windows: with so few channels the libraries' own
-    convolutions took half of a GPU's training step, nearly all of it for the gradients of 16 x 16 x 9 weights.
+    The first layer is a 3 x 3 convolution of stride 2 on the padded canvas. With `cells` it is a linear layer on the
+    pixels and mask of each cell instead: one window per cell, far cheaper, and the cells are never joined. There is
+    nothing between the second layer and the linear one, so they are one linear map: `fold` computes it from their
+    weights once, for any number of canvases. The first convolution is a matrix product of windows: with so few
+    channels, the libraries' own convolutions took half of a GPU's training step, nearly all of it for the gradients of
+    16 x 16 x 9 weights.
     """
 
     def __init__(self, bank: PartBank, grid: Grid, width: int, channels: int, cells: bool):
@@ -36,7 +38,7 @@ class Stem(nn.Module):
         self.out = nn.Linear(channels * self.size[0] * self.size[1], width)
 
     def fold(self) -> Folded:
-        """Weight (W, h * w * channels) and bias (W,) of second and last layer in one."""
+        """Weight (W, h * w * channels) and bias (W,) of the second and the last layer combined."""
         after = self.out.weight.unflatten(1, (-1, *self.size))  # (W,channels,h,w)
         weight = F.conv_transpose2d(after, self.second.weight, padding=1).permute(0, 2, 3, 1)  # (W,h,w,channels)
         assert self.second.bias is not None
@@ -58,14 +60,14 @@ class Stem(nn.Module):
 
 
 def vectors(count: int, width: int) -> nn.Embedding:
-    """Learned vectors that are small at first, so that what the blocks add counts from the start."""
+    """Learned vectors with small initial values, so that the output of the blocks matters from the start."""
     table = nn.Embedding(count, width)
     nn.init.normal_(table.weight, std=0.1)
     return table
 
 
 class Places(nn.Module):
-    """A learned vector for each place: that of its row plus that of its column."""
+    """A learned vector for each place: the vector of its row plus that of its column."""
 
     def __init__(self, grid: Grid, width: int):
         super().__init__()
@@ -77,7 +79,7 @@ class Places(nn.Module):
 
 
 class Tokens(nn.Module):
-    """Where the newest step was drawn, or that it was not, and which step comes next."""
+    """Embeds where the newest step was drawn, or that it was skipped, and which step comes next."""
 
     def __init__(self, grid: Grid, width: int):
         super().__init__()

@@ -170,7 +170,7 @@ def test_too_few_for_a_covariance_is_refused_when_asked_for_and_told_when_not(da
         ({"seed": 2**62 - 1}, "--seed must be below"),
         ({"metrics": ("nll",)}, "--metrics nll needs a model"),
         ({"metrics": ("kept",)}, "--metrics kept needs a model"),
-        ({"seed": 3}, "--seed and --temperature go with a model"),
+        ({"seed": 3}, "--seed and --temperature need a model"),
     ],
 )
 def test_wrong_requests(asked: dict[str, Any], reason: str, data: ImageSet, tmp_path: Path) -> None:
@@ -205,7 +205,7 @@ def test_another_size_or_colour_is_refused(
     with pytest.raises(InputError, match=r"the samples are .* the images of strokes are 12x12 grey"):
         evaluation(torch.zeros(30, *shape, dtype=torch.uint8), data, tmp_path)
     other = ImageSet("others", torch.zeros(30, *shape, dtype=torch.uint8), torch.zeros(9, *shape, dtype=torch.uint8))
-    with pytest.raises(InputError, match="the model draws 12x12 grey, the images of others are"):
+    with pytest.raises(InputError, match="the model draws 12x12 grey, but the images of others are"):
         evaluation(model, other, tmp_path)
 
 

@@ -145,7 +145,7 @@ def test_empty_folder_is_welcome(tmp_path: Path) -> None:
         ({}, tiny.strokes(20, side=16), "16x16 grey, but the config is for 12x12 grey"),
         ({}, tiny.strokes(20, channels=3), "12x12 colour, but the config is for 12x12 grey"),
         ({"bank": {"parts": 201}}, tiny.strokes(20), "201 parts cannot be chosen.*use fewer parts"),
-        ({"bank": {"parts": 150}}, tiny.strokes(20) // 255 * 255, "150 parts asked for.*ask for fewer parts"),
+        ({"bank": {"parts": 150}}, tiny.strokes(20) // 255 * 255, "150 parts are too many.*ask for fewer parts"),
         ({"data": {"validation": 0}}, tiny.strokes(20), "validation"),
         ({"seed": -1}, tiny.strokes(20), "seed"),
         ({}, torch.zeros(20, 1, 12, 12, dtype=torch.uint8), "blank"),

@@ -1,10 +1,10 @@
-"""What a drawing that a person can edit is worth: how far an edit spreads, and whether its parts are in the picture.
+"""How well edits of drawings work: how far an edit spreads, and whether its parts are in the picture.
 
-- An edit gives a drawing some cells of another one: one part, a box of 3 x 3 cells, or the upper 3/8 of the rows. Only
-  cells that differ are edited. The picture is made as `npdraw edit` and the studio make it: `NPDraw.redraw`, freedom 0.
-- Pictures are compared as bytes, as PNGs have them. An edit that changes no byte is left out, what is left is counted.
+- An edit copies some cells of another drawing: one part, a box of 3 x 3 cells, or the upper 3/8 of the rows. Only cells
+  that differ are edited. The picture is made as `npdraw edit` and the studio make it: `NPDraw.redraw`, freedom 0.
+- Pictures are compared as bytes, like PNGs. Edits that change no byte are omitted; the number of the others is given.
 - Found: the parser finds the drawn part in its cell. Near: the part is among the 8 of the bank nearest to the cell.
-- Diversity, of a flow alone: how far two images of one drawing are apart.
+- Diversity, only of a flow: how different two images of one drawing are.
 """
 
 import math
@@ -29,16 +29,16 @@ from npdraw.words import plural
 KINDS = {"part": "one part", "box": "3 x 3 cells", "region": "upper rows"}
 BOX, ROWS = 3, 3 / 8  # cells of a box's side; share of the rows in the region
 NEAREST = 8
-_STREAM = 23  # of the draws of edits
+_STREAM = 23  # of the random numbers of edits
 
 
 class Share(NamedTuple):
-    """Share of the change within some pixels, over edits that are seen."""
+    """Share of the change within some pixels, over edits that change a pixel."""
 
     mean: float
     error: float  # standard error of the mean
-    area: float  # mean share of the image that these pixels have
-    edits: int  # that are seen
+    area: float  # mean share of the image that these pixels cover
+    edits: int  # number of edits that change a pixel
 
 
 class Found(NamedTuple):
@@ -50,7 +50,7 @@ class Found(NamedTuple):
 
 
 class Edited(NamedTuple):
-    """What edits of one kind come to."""
+    """The result of edits of one kind."""
 
     pictures: Tensor  # (B,C,H,W) uint8
     beyond: Share  # of the change beyond one cell around the edit
@@ -62,17 +62,18 @@ class Diversity(NamedTuple):
 
     one: float  # of one drawing
     error: float  # standard error of that mean
-    two: float | None  # of two drawings, where there are two
+    two: float | None  # of two drawings, if there are two
 
 
 # --- edits ---
 
 
 def edit(drawing: Drawing, parts: Tensor, grid: Grid, kind: str, seed: int) -> tuple[Drawing, Tensor]:
-    """Each drawing with some cells of another, which ones by seed, and where that makes a difference, (B,L) bool; on
-    the CPU.
+    """Each drawing with some cells of another drawing, and the cells that differ, (B,L) bool; on the CPU. The seed
+    decides which drawing and which cells.
 
-    A part is replaced where both draw one and these differ. Where there is nothing to edit a drawing stays as it is.
+    A single part is replaced where both drawings have a part and the parts differ. If there is nothing to edit, the
+    drawing stays the same.
     """
     own = parts_by_place(tidy(drawing.to("cpu"), parts.cpu(), grid), grid.cells)[0]  # (B,L)
     n = len(own)
@@ -98,7 +99,7 @@ def edit(drawing: Drawing, parts: Tensor, grid: Grid, kind: str, seed: int) -> t
 
 
 def around(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
-    """Some cells (B,L) bool and all that touch them, as pixels of an image of (height, width): (B,H,W), 0 or 1"""
+    """Cells (B,L) bool and all cells that touch them, as pixels of an image of (height, width): (B,H,W), 0 or 1"""
     table = cells.cpu().float().reshape(-1, 1, grid.rows, grid.columns)
     near = F.max_pool2d(table, 3, 1, 1).flatten(1)  # (B,L)
     return F.interpolate(grid.join(mask_cells(near, grid, torch.float32)), size)[:, 0]
@@ -123,8 +124,8 @@ def changes(before: Tensor, after: Tensor) -> Tensor:
 
 
 def found(model: NPDraw, pictures: Tensor, drawing: Drawing, cells: Tensor | None = None) -> Found:
-    """Which drawn parts, of all cells or of some, (B,L) bool, are in pictures (B,C,H,W) uint8. Places that are drawn
-    twice are left out: no part looks like several."""
+    """Which drawn parts, of all cells or of `cells` (B,L) bool, are in pictures (B,C,H,W) uint8. Places that are drawn
+    twice are omitted, since no single part is expected there."""
     grid, bank = model.grid, model.bank.parts.flatten(1)  # (M,D)
     drawing, counts = drawing.to(model.device), torch.zeros(3, dtype=torch.int64, device=model.device)
     for i in range(0, len(drawing), CHUNK):
@@ -132,7 +133,7 @@ def found(model: NPDraw, pictures: Tensor, drawing: Drawing, cells: Tensor | Non
         (what, times), x = parts_by_place(drawing[which], grid.cells), pictures[which].to(model.device)
         wanted = times == 1 if cells is None else (times == 1) & cells[which].to(model.device)
         again = parts_by_place(model.parse(x), grid.cells)[0]
-        order = squares(bank) / 2 - grid.cut(grid.shrink(to_unit(x)))[wanted] @ bank.T  # (parts,M), as distances are
+        order = squares(bank) / 2 - grid.cut(grid.shrink(to_unit(x)))[wanted] @ bank.T  # (parts,M), like distances
         nearer = (order < order.gather(1, what[wanted][:, None])).sum(1)
         counts += torch.stack([((again == what) & wanted).sum(), (nearer < NEAREST).sum(), wanted.sum()])
     same, near, parts = counts.tolist()
@@ -142,7 +143,7 @@ def found(model: NPDraw, pictures: Tensor, drawing: Drawing, cells: Tensor | Non
 def edited(
     model: NPDraw, pictures: Tensor, drawings: Drawing, kind: str, seed: int, progress: Progress, **how: Any
 ) -> Edited:
-    """One edit of each of these pictures (B,C,H,W) uint8, made from the seeds from `seed` on, as `how` tells
+    """Make one edit of each picture (B,C,H,W) uint8, with the seeds from `seed` on. `how` are options of
     `NPDraw.redraw`."""
     changed, cells = edit(drawings, model.bank.parts, model.grid, kind, seed)
     size = CHUNK if model.has_likelihood else max(16, flow_batch(model.device))
@@ -158,8 +159,8 @@ def edited(
 
 
 def diversity(model: NPDraw, drawings: Drawing, **how: Any) -> Diversity:
-    """Each drawing's image, as `how` tells `NPDraw.decode`, against another of it, and against one of the drawing
-    before it."""
+    """Compare an image of each drawing with another image of it, and with one of the drawing before it. `how` are
+    options of `NPDraw.decode`."""
     n = len(drawings)
     first, second = model.decode(drawings, **how), model.decode(drawings, n, **how)
     one, two = (to_float64(first - x).abs().mean((1, 2, 3)) for x in (second, second.roll(1, 0)))
@@ -179,10 +180,10 @@ def rows(
     distance: Callable[[str, str, Tensor, str], Score] | None,
     **how: Any,
 ) -> Iterator[Score]:
-    """Edits of samples of the seeds from `seed` on, and which parts of their drawings are in their pictures.
+    """Rows for edits of samples with the seeds from `seed` on, and for the parts of their drawings in their pictures.
 
-    `ceiling` is what the parser finds in pictures of real images' parses. `distance` gives the row of an FID from what
-    its key and its label begin with, pictures and a note. `how` is as `NPDraw.redraw` takes it.
+    `ceiling` is what the parser finds in the decoded parses of real images. `distance` makes the row of an FID from the
+    beginnings of its key and label, pictures and a note. `how` are options of `NPDraw.redraw`.
     """
     (pixels, drawing, sketch), n = drawn, len(drawn.pixels)
     assert drawing is not None and sketch is not None
@@ -191,7 +192,7 @@ def rows(
         yield distance("edit_none", "unedited samples, ", pixels, plural(n, "picture"))
     for kind, words in KINDS.items():
         x = edited(model, pixels, drawing, kind, seed, progress, **how)
-        if not x.beyond.edits:  # of few samples: a share of nothing is no figure
+        if not x.beyond.edits:  # with few samples there may be no change to take a share of
             continue
         note = f"share of it that lies beyond one cell around; {plural(x.beyond.edits, 'edit')}, ± of their mean"
         yield Score(

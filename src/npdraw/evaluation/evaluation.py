@@ -1,7 +1,7 @@
 """`Evaluation`: all scores of a model, or of samples, against an image set by a protocol.
 
-Metrics are in `metrics/` and give rows for the table. What several of them need (samples, drawings, a pass through the
-network) is made here, once, when it is first asked for. What cannot be scored is told before any work is done.
+Metrics are in `metrics/` and give rows for the table. This class makes what several metrics share (samples, drawings, a
+pass through the network) once, on first use. It reports what cannot be scored before any work is done.
 """
 
 import math
@@ -34,7 +34,7 @@ from npdraw.parsing import parse
 from npdraw.progress import Progress
 
 IN_GRID = 64  # samples in the grid
-KINDS = ("class", "character", "alphabet")  # of labels that a classifier can learn
+KINDS = ("class", "character", "alphabet")  # kinds of labels that a classifier can learn
 
 
 @dataclass
@@ -45,17 +45,17 @@ class Evaluation:
     data: ImageSet
     request: Request
     network: Callable[[], Extractor]
-    """Loads Inception, or another network, when it is first needed."""
+    """Loads Inception, or another network, on first use."""
     folder: Path
-    """Where features of references and classifiers are kept."""
+    """Where the features of references and the classifiers are cached."""
     device: str = "cpu"
     own: bool = True
-    """Whether the set is the one that the model was trained on."""
+    """Whether the model was trained on this set."""
     progress: Progress = field(default_factory=lambda: Progress(quiet=True))
     decoding: dict[str, Any] = field(default_factory=dict)
-    """How a flow decodes, where not as its config says: `evaluations` and `freedom`, as `NPDraw.decode` takes them."""
+    """Overrides how a flow decodes: `evaluations` and `freedom` of `NPDraw.decode`. The config has the defaults."""
     more_pictures: dict[str, Image.Image] = field(default_factory=dict, init=False)
-    """By name: those that metrics add."""
+    """Pictures that metrics add, by name."""
 
     def __post_init__(self) -> None:
         samples = isinstance(self.subject, Tensor)
@@ -65,13 +65,13 @@ class Evaluation:
                 f"{str(self.subject.dtype).removeprefix('torch.')} of shape {tuple(self.subject.shape)}"
             )
         if samples and (self.request.temperature is not None or self.request.seed):
-            raise InputError("samples are there already; --seed and --temperature go with a model")
+            raise InputError("--seed and --temperature need a model, not samples; omit them")
         shape = self.data.train.shape[1:]
         found = self.subject.shape[1:] if isinstance(self.subject, Tensor) else self._shape
         if found != shape:
             raise InputError(
-                f"{'the samples are' if samples else 'the model draws'} {at_rest.describe(*found)}, the images of "
-                f"{self.data.name} are {at_rest.describe(*shape)}; score against images of one kind and size with them"
+                f"{'the samples are' if samples else 'the model draws'} {at_rest.describe(*found)}, but the images of "
+                f"{self.data.name} are {at_rest.describe(*shape)}; score against images of the same kind and size"
             )
         for name in self.request.metrics:
             if reason := self._missing(METRICS[name]):
@@ -109,7 +109,7 @@ class Evaluation:
 
     @property
     def wanted(self) -> int:
-        """Samples that are scored, or shown where none is scored."""
+        """The number of samples to score, or to show if none are scored."""
         count = self.request.count or protocol.PROTOCOLS[self.request.protocol].samples
         if not self.request.needs(Need.SAMPLES):
             count = min(count, IN_GRID)
@@ -120,7 +120,7 @@ class Evaluation:
         if isinstance(self.subject, Tensor):
             if self.wanted == len(self.subject):
                 return protocol.Drawn(self.subject, None, None)
-            some = shuffled(len(self.subject), 0)[: self.wanted].sort().values  # they may be sorted
+            some = shuffled(len(self.subject), 0)[: self.wanted].sort().values  # the file may be sorted
             return protocol.Drawn(self.subject[some], None, None)
         r = self.request
         return protocol.draw(self.subject, self.wanted, r.seed, r.temperature, self.progress, **self.decoding)
@@ -135,7 +135,7 @@ class Evaluation:
 
     @property
     def has_network(self) -> bool:
-        """Whether one is in use."""
+        """Whether a network is loaded."""
         return "inception" in vars(self)
 
     @cached_property
@@ -156,7 +156,7 @@ class Evaluation:
 
     @cached_property
     def floors(self) -> dict[str, float | None]:
-        """By space: the distance of real images, where there are enough of them."""
+        """The distance of real images in each space, or None if there are too few of them."""
         real, reference = self.seen_real, self.seen_reference
         spaces = [] if real is None else filled(self.inception, min(real.count, reference.count))
         found = {s: frechet(real.moments[s], reference.moments[s]) for s in spaces} if real is not None else {}
@@ -164,12 +164,12 @@ class Evaluation:
 
     @property
     def fewest(self) -> int:
-        """Pictures that fill the network's smallest space."""
+        """The smallest number of pictures that fills the network's smallest space."""
         return min(self.inception.spaces.values()) + 1
 
     @property
     def largest(self) -> str:
-        """The network's largest space, whose distances are those that others have."""
+        """The network's largest space. Its distances are comparable with published ones."""
         return next(iter(self.inception.spaces))
 
     def named(self, kind: str, space: str) -> tuple[str, str]:
@@ -185,7 +185,7 @@ class Evaluation:
 
     @cached_property
     def training(self) -> Subset:
-        """What could have been copied: a run's own training images, else all of the set."""
+        """Images that samples could be copies of: the run's own training images, else all of the set's."""
         if isinstance(self.subject, Tensor) or not self.own:
             return Subset(self.data.train)
         c = self.subject.config
@@ -193,11 +193,11 @@ class Evaluation:
 
     @cached_property
     def parsed(self) -> Drawing:
-        """The parses of the images of the floor."""
+        """The parses of the real images of the floor."""
         return parse(self.real.pixels, self.model.bank.parts, self.model.grid)
 
     def decoded(self, drawing: Drawing, title: str, seed: int = 0, **how: Any) -> Tensor:
-        """Drawings decoded as is asked for, or as `how` tells `NPDraw.decode`, (N,C,H,W) uint8."""
+        """Decode drawings with the options of `decoding`, overridden by `how`: (N,C,H,W) uint8."""
         rebuilt, how = [], self.decoding | how
         self.progress.start(title, len(drawing))
         for i in range(0, len(drawing), protocol.CHUNK):
@@ -207,28 +207,28 @@ class Evaluation:
         return torch.cat(rebuilt)
 
     def space(self, count: int) -> str:
-        """The network's largest space that so many pictures and the reference fill."""
+        """The network's largest space that `count` pictures and the reference both fill."""
         return filled(self.inception, min(count, len(self.sides.reference)))[0]
 
     def distance(self, pixels: Tensor, space: str) -> tuple[float, float]:
-        """FID of pictures (N,C,H,W) uint8 other than the samples, and its spread."""
+        """FID, and its spread, of pictures (N,C,H,W) uint8 that are not the samples."""
         pictures = protocol.sampled(pixels, self.request.ink)
         seen = describe(self.inception, pictures, self.device, self.progress, "these through the network")
         return frechet_with_spread(seen.moments[space], self.seen_reference.moments[space], seen.kept[space])
 
     @cached_property
     def likely(self) -> tuple[Tensor, float, str]:
-        """Held-out images as a likelihood takes them, and what makes its nats a figure of which unit."""
+        """Held-out images as the likelihood takes them, the factor that converts nats, and the unit after it."""
         pictures, n = self.held_out, min(self.request.images, len(self.held_out))
-        ink = self.model.config.decoder.likelihood == "bernoulli"  # a likelihood of pixels that are 0 or 1
+        ink = self.model.config.decoder.likelihood == "bernoulli"  # its pixels are 0 or 1
         images = pictures.take(torch.arange(n) * len(pictures) // n, self.model.device, ink)
         bits = 1 / (math.log(2) * self._shape.numel())
         return (images, 1.0, "nats an image") if ink else (images, bits, "bits a dimension")
 
     @cached_property
     def vae(self) -> VAE:
-        """A plain VAE with the model's likelihood, of the images that the model learned from; against another set than
-        the model's, of that set's training images."""
+        """A plain VAE with the model's likelihood, trained on the model's training images. If the model is scored
+        against another set, it is trained on that set's training images."""
         c = self.model.config
         assert c.decoder.likelihood != "flow"
         settings = c.decoder.mixtures, c.data.ink, self.folder, self.device, self.progress
@@ -236,18 +236,18 @@ class Evaluation:
 
     @property
     def labels(self) -> Tensor | None:
-        """The classes of the training images, where they are known."""
+        """The classes of the training images, if known."""
         labels = self.data.labels.get("train", {})
         return next((labels[kind] for kind in KINDS if kind in labels), None)
 
     def shown(self, images: Tensor) -> Tensor:
-        """Images of the set's kind as they came."""
+        """Images with the light and dark of the set's original files."""
         return 1 - to_unit(images) if self.data.inverted else to_unit(images)
 
     # --- whether there is enough for a metric ---
 
     def _missing(self, metric: Metric) -> str:
-        """Why a metric cannot be had, or nothing."""
+        """Why a metric cannot be computed, or an empty string."""
         real, name = self.sides.real, self.data.name
         if reason := metric.refuses(self.subject if isinstance(self.subject, NPDraw) else None):
             return reason
@@ -258,20 +258,20 @@ class Evaluation:
         return metric.rows.missing(self)
 
     def too_few(self, least: int, count: int | None = None, advice: str = "score more") -> str:
-        """That there are fewer samples, or pictures of this count, or images to score them against; or nothing."""
+        """Says that there are too few samples (or `count` pictures) or reference images, or an empty string."""
         count, others = self.wanted if count is None else count, len(self.sides.reference)
         if min(count, others) >= least:
             return ""
         return f"needs at least {least:,} images on either side; there are {count:,} and {others:,}: {advice}"
 
     def too_few_for_fid(self, count: int) -> str:
-        """The same of pictures that do not fill the network's smallest space."""
+        """The same for the number of pictures that the network's smallest space needs."""
         return self.too_few(self.fewest, count, "score more, or use --metrics kid")
 
     # --- all of it ---
 
     def run(self) -> tuple[list[Score], list[str]]:
-        """The scores asked for, and why others were left out."""
+        """The requested scores, and the reasons for omitted ones."""
         scores: list[Score] = []
         notes: list[str] = []
         metrics = [METRICS[name] for name in self.request.names]
@@ -307,7 +307,7 @@ class Evaluation:
         return scores, notes
 
     def pictures(self) -> dict[str, Image.Image]:
-        """By name: the first samples; samples beside their nearest training images; a model's stages."""
+        """Pictures by name: the first samples, samples beside their nearest training images, a model's stages."""
         (pixels, _, sketches), few = self.drawn, diagnosis.SHOWN
         found = {"samples": show.grid(self.shown(pixels[:IN_GRID])), **self.more_pictures}
         if sketches is not None:
@@ -319,7 +319,7 @@ class Evaluation:
         return found
 
     def about(self) -> dict[str, Any]:
-        """All that is needed to repeat it, but for where the subject and the images lie."""
+        """All facts needed to repeat the evaluation, except the paths of the subject and the images."""
         r, s, named = self.request, self.sides, protocol.PROTOCOLS[self.request.protocol]
         network, vae = (vars(self).get(name) for name in ("inception", "vae"))
         facts: dict[str, Any] = {

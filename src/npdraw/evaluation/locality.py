@@ -1,9 +1,9 @@
-"""How local an edit is where the whole picture is decoded anew, beside an edit of a VAE's latent.
+"""How local an edit is if the whole picture is decoded anew, compared with an edit of a VAE's latent.
 
-A VAE's latent has no places: one number of it, at the posterior's mean, is drawn again from the prior, and of each edit
-the best of all neighbourhoods counts. That is generous, and far above the share of the area even where an edit changes
-everything, since images differ where their ink is. So the same share stands beside it for latents of which every number
-is drawn again, and for NP-DRAW's edits in their best neighbourhood.
+An edit of a VAE draws one number of the latent (the posterior's mean) again from the prior. A latent has no places, so
+the best of all neighbourhoods counts for each edit. This is generous: images differ where their ink is, so the share is
+far above the share of the area even if an edit changes everything. For comparison there are two more rows: latents of
+which all numbers are drawn again, and NP-DRAW's edits in their best neighbourhood.
 """
 
 from collections.abc import Iterator
@@ -21,24 +21,24 @@ from npdraw.model import NPDraw
 from npdraw.noise import seed_list, uniform
 from npdraw.words import plural
 
-_STREAM = 24  # of the draws of numbers
+_STREAM = 24  # of the random choice of numbers
 
 
 def edit_latent(latent: Tensor, seed: int) -> Tensor:
-    """One number of each latent (B,LATENT) drawn again from the prior."""
+    """Draw one number of each latent (B,LATENT) again from the prior."""
     which = (uniform(torch.tensor(seed_list(len(latent), seed)), 1, _STREAM) * LATENT).long().to(latent.device)
     return latent.scatter(1, which, normal(seed, len(latent), PRIOR_STREAM, latent.device).gather(1, which))
 
 
 def best_spread(before: Tensor, after: Tensor, grid: Grid) -> Share:
-    """The same of changes that have no place: of each in the cell and its neighbours where it has most."""
+    """`spread` for changes without a place: each counts in the cell, with its neighbours, that changes most."""
     change = changes(before, after)
     masks = around(torch.eye(grid.cells).bool(), grid, (change.shape[1], change.shape[2]))  # (L,H,W)
     return spread(before, after, masks[(change.flatten(1) @ masks.flatten(1).T).argmax(1)])
 
 
 def locality(model: NPDraw, drawings: Drawing, seed: int) -> tuple[Share, Share]:
-    """One part of each drawing is replaced: the share of the change around it, and in the best neighbourhood."""
+    """Replace one part of each drawing: the share of the change around it, and in the best neighbourhood."""
     edited, cells = edit(drawings, model.bank.parts, model.grid, "part", seed)
     before, after = (to_bytes(model.decode(x)) for x in (drawings, edited))
     near = around(cells, model.grid, model.decoder.size)
@@ -46,7 +46,7 @@ def locality(model: NPDraw, drawings: Drawing, seed: int) -> tuple[Share, Share]
 
 
 def rows(model: NPDraw, vae: VAE, seen: Seen, seed: int) -> Iterator[Score]:
-    """Of edits of held-out images' parses, and of the VAE's latents of the same images."""
+    """Rows for edits of the parses of held-out images, and of the VAE's latents of the same images."""
     latent = vae.encode(seen.seen)
     latents = vae.decode(latent), vae.decode(edit_latent(latent, seed)), vae.sample(len(latent), seed)
     before, one, whole = map(to_bytes, latents)
@@ -57,6 +57,6 @@ def rows(model: NPDraw, vae: VAE, seen: Seen, seed: int) -> Iterator[Score]:
         ("locality_vae", "  of a VAE, one number, best", best_spread(before, one, model.grid)),
         ("locality_vae_whole", "  of a VAE, all numbers, best", best_spread(before, whole, model.grid)),
     ):
-        if x.edits:  # of few images: a share of nothing is no figure
+        if x.edits:  # with few images there may be no change to take a share of
             note = f"share of the change, within {x.area:.0%} of the area; {plural(x.edits, 'edit')}, ± of their mean"
             yield Score(key, label, x.mean, known(x.error), None, note)

@@ -1,13 +1,13 @@
 """Protocols: how many samples are scored, and against which images of a set.
 
-- `paper`: 10,000 samples against 10,000 test images, or all where a set has fewer (Zeng et al., 2021).
-- `standard`: 50,000 samples against all training images, as most other papers have it.
+- `paper`: 10,000 samples against 10,000 test images, or all if a set has fewer (Zeng et al., 2021).
+- `standard`: 50,000 samples against all training images, as in most other papers.
 
-Both: grey repeated to three channels, bilinear to the network's size. Samples are what a model shows: probabilities
-for ink, the mean of the likeliest component for grey levels and colour, never draws of pixels, and what a flow makes
-from the noise of their seed; but where images were binarised for training, both sides are binarised once. What real
-images score by the same protocol (10,000 training images against the test images; the test images against the training
-images) stands beside every figure.
+Both: grey is repeated to three channels, and images are resized bilinearly to the network's size. Samples are the
+pictures that a model shows: probabilities for ink, the mean of the likeliest component for grey levels and colour, a
+flow's picture from the noise of its seed. Pixels are never sampled. But if images were binarised for training, both
+sides are binarised once. Beside every figure is the same figure for real images by the same protocol (10,000 training
+images against the test images; the test images against the training images).
 """
 
 from typing import Any, NamedTuple
@@ -26,16 +26,16 @@ from npdraw.model import NPDraw
 from npdraw.progress import Progress
 
 CHUNK = 1024  # samples at a time
-REAL_INK, SAMPLES_INK = 1 << 39, 1 << 40  # keep the ink of what is scored apart from that of the reference
+REAL_INK, SAMPLES_INK = 1 << 39, 1 << 40  # separate the ink of scored images from that of the reference
 
 
 class Protocol(NamedTuple):
     """Counts of a named protocol."""
 
     samples: int
-    part: str  # of the set, that samples are scored against
+    part: str  # of the set, to score samples against
     most: int  # images of that part
-    real: int  # other images of the set, that are scored as samples are
+    real: int  # other images of the set, to score like samples
 
 
 PROTOCOLS = {
@@ -45,7 +45,7 @@ PROTOCOLS = {
 
 
 class Sides(NamedTuple):
-    """What samples are scored against."""
+    """The images that samples are scored against."""
 
     part: str  # in words
     reference: Pictures
@@ -56,11 +56,11 @@ class Sides(NamedTuple):
 def sides(
     data: ImageSet, protocol: Protocol, count: int | None, ink: bool, config: Config | None, samples: int | None = None
 ) -> Sides:
-    """The images of a set that a protocol scores against, and those that it scores as if they were samples.
+    """The images of a set that a protocol scores against, and those that it scores like samples.
 
-    `count` limits both, and the latter are no more than the `samples`: a distance depends on how many there are. A set
-    without test images is scored against its validation images, as `config` chose them for a run; the run's training
-    images are the others.
+    `count` limits both. The latter are at most as many as the `samples`, since a distance depends on their number. A
+    set without test images uses the validation images that `config` chose for a run. The other side is then the run's
+    training images.
     """
     train, name = Subset(data.train), "test"
     other = None if data.test is None else Subset(data.test)
@@ -82,14 +82,14 @@ def sides(
 
 
 def _some(images: Subset, most: int) -> Subset:
-    """All images, or so many of them, chosen by a fixed shuffle: sets may be sorted by class."""
+    """At most `most` images, chosen by a fixed shuffle, since sets may be sorted by class."""
     if len(images) <= most:
         return images
     return Subset(images.images, images.index[shuffled(len(images), 0)[:most].sort().values])
 
 
 def _pictures(images: Subset, ink: bool, apart: int) -> Pictures:
-    """An image's ink is a function of its number in its part of the set, as in training."""
+    """The ink of an image depends on its number in its part of the set, as in training."""
     return Pictures(images, images.index + apart, ink)
 
 
@@ -103,11 +103,11 @@ class Drawn(NamedTuple):
 
     pixels: Tensor  # (N,C,H,W) uint8, on the CPU
     drawing: Drawing | None  # of each picture, where a model drew it
-    sketch: Drawing | None  # by the prior, which the picture began with
+    sketch: Drawing | None  # by the prior; the picture started from it
 
 
 def draw(model: NPDraw, count: int, seed: int, temperature: float | None, progress: Progress, **how: Any) -> Drawn:
-    """Samples of a model by the seeds from `seed` on, as `how` tells `NPDraw.depict`."""
+    """Draw samples of a model with the seeds from `seed` on. `how` are options of `NPDraw.depict`."""
     heat = model.config.temperature if temperature is None else temperature
     pixels, drawings, sketches = [], [], []
     progress.start("drawing samples", count)

@@ -1,4 +1,4 @@
-"""Scores as people read them: a table in the terminal, a page with the pictures; and as JSON, to be repeated."""
+"""Scores for people: a table in the terminal and a page with the pictures. Also as JSON, to repeat the evaluation."""
 
 import html
 import json
@@ -33,7 +33,7 @@ img { max-width: 100%; image-rendering: pixelated; } pre { overflow-x: auto; fon
 
 
 def cells(score: Score) -> tuple[str, str, str, str]:
-    """A row of the table: name, figure, what real images have, note."""
+    """A row of the table: name, figure, figure of real images, note."""
     error = "" if score.error is None else f" ± {score.error:.2g}"
     return score.label, figure(score.value) + error, "" if score.real is None else figure(score.real), score.note
 
@@ -49,7 +49,7 @@ def table(scores: Sequence[Score]) -> str:
 
 
 def facts(device: str) -> dict[str, Any]:
-    """What ran it."""
+    """The versions and the device of this evaluation."""
     name = torch.cuda.get_device_name() if device == "cuda" else platform.machine()
     return {
         "npdraw": __version__,
@@ -63,7 +63,7 @@ def write(
     folder: Path, title: str, scores: Sequence[Score], notes: Sequence[str], about: Mapping[str, Any],
     pictures: Mapping[str, Image.Image],
 ) -> list[Path]:  # fmt: skip
-    """scores.json, report.html and the pictures, into a folder."""
+    """Write scores.json, report.html and the pictures into a folder."""
     found = {s.key: {k: v for k, v in asdict(s).items() if k != "key" and v not in (None, "")} for s in scores}
     written = [folder / "scores.json", folder / "report.html"]
     write_text(written[0], _json({"scores": found, "notes": list(notes), **about}) + "\n")
@@ -76,7 +76,7 @@ def _json(value: Any) -> str:
 
 
 def _plain(value: Any) -> Any:
-    """Numbers that JSON does not know, NaN and infinity, as null."""
+    """Replace NaN and infinity, which JSON does not have, by null."""
     if isinstance(value, Mapping):
         return {k: _plain(v) for k, v in value.items()}
     if isinstance(value, list | tuple):
@@ -85,7 +85,7 @@ def _plain(value: Any) -> Any:
 
 
 def _escape(text: str) -> str:
-    """For HTML; names of files that are no text as what their bytes are."""
+    """Escape for HTML. Bytes of file names that are not valid text become escape sequences."""
     return html.escape(text.encode("utf-8", "backslashreplace").decode())
 
 
@@ -93,7 +93,7 @@ def page(
     title: str, scores: Sequence[Score], notes: Sequence[str], about: Mapping[str, Any],
     pictures: Mapping[str, Image.Image],
 ) -> str:  # fmt: skip
-    """One HTML file that needs no other."""
+    """One HTML page that needs no other file."""
     e = _escape
     kinds = ("l", "n", "n", "s")
     head = "".join(f'<th class="{kind}">{e(word)}</th>' for word, kind in zip(HEAD, kinds))

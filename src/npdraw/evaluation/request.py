@@ -1,4 +1,4 @@
-"""`Request`: which scores are asked for, and how; what can never be had is refused here, before any image is read."""
+"""`Request`: the requested scores and their options. It refuses impossible requests before any image is read."""
 
 import math
 from dataclasses import dataclass
@@ -8,27 +8,27 @@ from npdraw.evaluation.metrics import METRICS, Need
 from npdraw.evaluation.protocol import PROTOCOLS
 from npdraw.noise import seed_list
 
-MOST = 10**6  # samples, and drawings an image
+MOST = 10**6  # of samples, and of drawings per image
 
 
 @dataclass(frozen=True)
 class Request:
-    """What is asked for, beside the images."""
+    """Metrics and options, without the images."""
 
     metrics: tuple[str, ...] = ()
-    """By name; none: all that apply."""
+    """By name. If empty: all that apply."""
     protocol: str = "paper"
     count: int | None = None
-    """Samples, and images to score them against, at most; the protocol's counts by default."""
+    """The most samples, and the most images to score them against. By default the protocol's counts."""
     seed: int = 0
     temperature: float | None = None
     ink: bool = False
-    """Draw every pixel of both sides as 0 or 1, once."""
+    """Binarise both sides: every pixel is sampled once as 0 or 1."""
     importance: int = 50
-    """Drawings an image of the importance-weighted likelihood."""
+    """Drawings per image for the importance-weighted likelihood."""
     images: int = 1000
-    """Held-out images, evenly chosen, that likelihood, PSNR and the use of the bank are measured on, and samples, at
-    most, that are edited."""
+    """The most held-out images, evenly chosen, for likelihood, PSNR and the use of the bank. Also the most samples to
+    edit."""
 
     def __post_init__(self) -> None:
         if unknown := [m for m in self.metrics if m not in METRICS]:
@@ -43,13 +43,13 @@ class Request:
             raise InputError(f"--temperature must be a number of at least 0, not {heat:g}")
         seed_list(1, self.seed)
         if self.seed >= 2**61:
-            raise InputError("--seed must be below 2^61, so that the seeds after it are seeds too")
+            raise InputError("--seed must be below 2^61, so that the seeds after it are valid too")
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The metrics asked for, each once."""
+        """The requested metrics, each once."""
         return tuple(dict.fromkeys(self.metrics)) or tuple(METRICS)
 
     def needs(self, need: Need) -> bool:
-        """Whether any of them needs this."""
+        """Whether any requested metric needs this."""
         return any(need in METRICS[name].needs for name in self.names)

@@ -1,4 +1,4 @@
-"""`Score`: one figure with what it is uncertain by and what real images have."""
+"""`Score`: one figure with its uncertainty and the same figure for real images."""
 
 import math
 from dataclasses import dataclass
@@ -14,14 +14,14 @@ class Score:
     """Its name for people."""
     value: float
     error: float | None = None
-    """One standard deviation, of what the note says."""
+    """One standard deviation. The note says of what."""
     real: float | None = None
-    """The same figure for real images in place of samples."""
+    """The same figure for real images instead of samples."""
     note: str = ""
 
 
 def figure(value: float) -> str:
-    """A count as it is; another number with as many digits as a person compares: 4 that count."""
+    """A number as text: integers in full, other numbers with 4 significant digits."""
     if isinstance(value, int):
         return f"{value:,}"
     if value == 0 or not math.isfinite(value):
@@ -31,5 +31,5 @@ def figure(value: float) -> str:
 
 
 def known(error: float) -> float | None:
-    """An error, if it could be had: one of a single figure is NaN."""
+    """The error, or None if it is NaN (as for a single value)."""
     return None if math.isnan(error) else error

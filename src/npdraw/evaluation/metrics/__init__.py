@@ -1,7 +1,8 @@
-"""All metrics, in the order in which they are reported: the name of each, what it needs, and its help.
+"""All metrics in the order of the report: their names, needs and help.
 
-Help reads this, so nothing here imports torch. What gives a metric's rows is a function of its name, decorated by
-`rows`, in a file beside this one that is imported when it runs. A new metric is such a function, and a line here.
+The command's help reads this file, so nothing here imports torch. A function with the metric's name, decorated with
+`rows`, gives its rows. It is in a file beside this one, which is imported when the metric runs. To add a metric, write
+such a function and add a line here.
 """
 
 from collections.abc import Callable, Iterator
@@ -18,19 +19,19 @@ if TYPE_CHECKING:
 
 
 class Need(Flag):
-    """What there has to be for a metric."""
+    """What a metric needs."""
 
     SAMPLES = auto()  # as many as the protocol says
     NETWORK = auto()  # Inception, or another
-    MODEL = auto()  # and not samples alone
-    LIKELIHOOD = auto()  # a model that has one
-    FLOW = auto()  # a model with one
+    MODEL = auto()  # not only samples
+    LIKELIHOOD = auto()  # a model with a likelihood
+    FLOW = auto()  # a model with a flow
     REAL = auto()  # other images of the set than those scored against
     CLASSES = auto()  # of the training images
 
 
 class Rows(NamedTuple):
-    """What a metric does."""
+    """The functions of a metric."""
 
     give: Callable[["Evaluation"], Iterator[Score]]
     missing: Callable[["Evaluation"], str]
@@ -41,8 +42,8 @@ def rows(
     missing: Callable[["Evaluation"], str] = lambda e: e.too_few(1),
     notes: Callable[["Evaluation"], list[str]] = lambda e: [],
 ) -> Callable[[Callable[["Evaluation"], Iterator[Score]]], Rows]:
-    """For the function that gives a metric's rows: `missing` says why it cannot be had although there is what it needs,
-    or nothing; `notes` are told below the table where it is asked for."""
+    """Decorate the function that gives a metric's rows. `missing` says why the metric cannot be computed although its
+    needs are met, or returns an empty string. `notes` gives lines to print below the table."""
     return lambda give: Rows(give, missing, notes)
 
 
@@ -61,7 +62,7 @@ class Metric:
         return found
 
     def refuses(self, model: "NPDraw | None") -> str:
-        """Why it can never be had of a model, or of samples alone, whatever the images; or nothing."""
+        """Why a model (or samples without one) can never have this metric, for any images, or an empty string."""
         if model is None:
             return "needs a model, not samples alone" if Need.MODEL in self.needs else ""
         if Need.LIKELIHOOD in self.needs and not model.has_likelihood:

@@ -1,5 +1,5 @@
-"""The metric `editing`: what edits of samples come to; with a likelihood beside a VAE, with a flow how much one canvas
-leaves open."""
+"""The metric `editing`: the results of edits of samples. A model with a likelihood is compared with a VAE. For a flow,
+it also measures how different the images of one canvas are."""
 
 from collections.abc import Iterator
 
@@ -15,12 +15,12 @@ from npdraw.noise import to_float64
 
 
 def _edits(e: Evaluation) -> int:
-    """Samples that are edited."""
+    """The number of samples to edit."""
     return min(e.request.images, e.wanted)
 
 
 def _space(e: Evaluation) -> str:
-    """The largest space of the network that the edited samples fill; none where no network is in use."""
+    """The network's largest space that the edited samples fill. Empty if no network is loaded or none is filled."""
     if not e.has_network:
         return ""
     return next(iter(filled(e.inception, min(_edits(e), len(e.sides.reference)))), "")

@@ -1,4 +1,4 @@
-"""Metrics of models: what their stages keep of images, how likely images are, how drawings use the bank."""
+"""Metrics of models: what each stage keeps of images, how likely images are, how drawings use the bank."""
 
 import math
 from collections.abc import Iterator
@@ -17,7 +17,7 @@ from npdraw.evaluation.score import Score
 
 @rows(lambda e: e.too_few_for_fid(len(e.real)))
 def rfid(e: Evaluation) -> Iterator[Score]:
-    """The images of the floor, through parser or posterior and decoder."""
+    """FID of the floor's real images after parser and decoder, and after posterior and decoder."""
     real, model, space = e.real, e.model, e.space(len(e.real))
     chunks = (slice(i, i + CHUNK) for i in range(0, len(real), CHUNK))
     images = (real.take(which, model.device, model.config.data.ink) for which in chunks)
@@ -31,8 +31,7 @@ def rfid(e: Evaluation) -> Iterator[Score]:
 
 @rows(lambda e: e.too_few_for_fid(min(e.wanted, len(e.real))))
 def kept(e: Evaluation) -> Iterator[Score]:
-    """What a flow makes at freedom 0 where it has to keep every part: of real images' parses, of the prior's
-    sketches."""
+    """FID of a flow at freedom 0 that keeps every part, for the parses of real images and for the prior's sketches."""
     sketches, everywhere = e.drawn.sketch, torch.ones(e.model.grid.cells).bool()
     assert sketches is not None
     ways = {
@@ -76,7 +75,7 @@ def psnr(e: Evaluation) -> Iterator[Score]:
 def bank(e: Evaluation) -> Iterator[Score]:
     model, seen, sketches = e.model, e.seen, e.drawn.sketch
     assert sketches is not None
-    few = sketches[: len(seen.parses)]  # as many: parts that few drawings never use, more may
+    few = sketches[: len(seen.parses)]  # equal numbers: more drawings use more parts
     uses = [diagnosis.use(x, len(model.bank)) for x in (few, seen.parses, seen.posterior)]
     names = {
         "perplexity": ("parts in use", f"of {len(model.bank)}, by perplexity"),

@@ -1,4 +1,4 @@
-"""Metrics of samples, whoever made them: distances between features, and whether they are copies."""
+"""Metrics of samples from any source: distances between features, and whether samples are copies."""
 
 from collections.abc import Iterator
 
@@ -18,7 +18,7 @@ from npdraw.evaluation.kernel import FEWEST, kernel_distance
 from npdraw.evaluation.metrics import rows
 from npdraw.evaluation.score import Score, figure
 
-LOOKED_FOR, NEAREST = 1_000, 3  # samples whose nearest training images are looked for, and how many of each
+LOOKED_FOR, NEAREST = 1_000, 3  # number of samples to find neighbours for, and neighbours per sample
 
 
 def _too_few_for_fid(e: Evaluation) -> str:
@@ -30,7 +30,7 @@ def _too_few_for_fid(e: Evaluation) -> str:
 
 @rows(_too_few_for_fid)
 def fid(e: Evaluation) -> Iterator[Score]:
-    # What is written to disk comes first: that takes memory, and so do the kernels of drawing and of distances.
+    # Features that go to disk come first: writing takes memory, and so do the kernels of sampling and distances.
     reference, _, samples = e.seen_reference, e.seen_real, e.seen_samples
     for space in filled(e.inception, min(samples.count, reference.count)):
         moments = samples.moments[space], reference.moments[space]
@@ -82,7 +82,8 @@ def classifier(e: Evaluation) -> Iterator[Score]:
 
 
 def _near(e: Evaluation, pictures: Pictures) -> tuple[Tensor, Tensor, Tensor]:
-    """Some pictures, by a fixed shuffle: which (n,), and distances and indices (n,NEAREST) of training images."""
+    """Some pictures by a fixed shuffle: their indices (n,), and their nearest training images' distances and indices,
+    (n,NEAREST) each."""
     count = min(LOOKED_FOR, len(e.samples), len(e.held_out))
     which = shuffled(len(pictures), 0)[:count].sort().values
     points = pictures.grey(which, torch.device(e.device)).flatten(1)
@@ -95,14 +96,14 @@ def _few_to_copy(e: Evaluation) -> str:
 
 @rows(_few_to_copy)
 def neighbours(e: Evaluation) -> Iterator[Score]:
-    (which, found, index), (_, others, _) = _near(e, e.samples), _near(e, e.held_out)  # as many: a minimum hangs on it
+    (which, found, index), (_, others, _) = _near(e, e.samples), _near(e, e.held_out)  # equal counts, for the minimum
     typical = others[:, 0].median()
     note = "distance in pixels; 1: as far as held-out images"
     ratios, real = found[:, 0] / typical, others[:, 0] / typical
     yield Score("nearest_median", "nearest training image, median", float(ratios.median()), None, 1.0, note)
     closest = float(ratios.min()), None, float(real.min())
     yield Score("nearest_least", "nearest training image, closest", *closest, "near 0: a copy")
-    alone = (found[:, 0] / found[:, 1]).nan_to_num(0).cpu().argsort()[:SHOWN]  # near one image alone
+    alone = (found[:, 0] / found[:, 1]).nan_to_num(0).cpu().argsort()[:SHOWN]  # near only one image
     shown = {"sample": e.shown(e.drawn.pixels[which[alone]])}
     shown |= {f"nearest {j + 1}": e.shown(e.training[index.cpu()[alone, j]]) for j in range(NEAREST)}
     e.more_pictures["neighbours"] = show.pairs(shown)
