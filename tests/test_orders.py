@@ -132,7 +132,7 @@ def test_what_sample_refuses() -> None:
     with pytest.raises(InputError, match="has not learned to draw in other orders"):
         tiny().sample(order=torch.arange(6))
     for wrong in ([0, 1, 2], [0, 1, 2, 3, 4, 4], [1, 2, 3, 4, 5, 6]):
-        with pytest.raises(InputError, match="each of 6 steps once"):
+        with pytest.raises(InputError, match="each of the 6 steps once"):
             tiny(orders=True).sample(order=torch.tensor(wrong))
 
 
