@@ -15,7 +15,7 @@ import torch
 from scipy.linalg import sqrtm
 
 from npdraw.device import pick_device
-from npdraw.evaluation.features import Pictures, describe
+from npdraw.evaluation.features import Pictures, extract
 from npdraw.evaluation.frechet import Moments, frechet, frechet_with_spread
 from npdraw.evaluation.inception import Inception
 from npdraw.evaluation.kernel import kernel_distance
@@ -60,8 +60,8 @@ def main() -> None:
     n = options.images if device == "cpu" else 40 * options.images  # a GPU is through with few before it is warm
     pixels = torch.randint(256, (n, 3, 32, 32), dtype=torch.uint8)
     pictures, net, quiet = Pictures(pixels, torch.arange(n), False), network(device), Progress(quiet=True)
-    describe(net, Pictures(pixels[:32], torch.arange(32), False), device, quiet, "")  # the first call prepares kernels
-    took = timed(f"{n:,} images through Inception", lambda: describe(net, pictures, device, quiet, ""), device)
+    extract(net, Pictures(pixels[:32], torch.arange(32), False), device, quiet, "")  # the first call prepares kernels
+    took = timed(f"{n:,} images through Inception", lambda: extract(net, pictures, device, quiet, ""), device)
     print(f"  {n / took:,.1f} images/s, so 10,000 in {10_000 / n * took:,.0f} s")
 
     g = torch.Generator(device).manual_seed(0)

@@ -23,7 +23,7 @@ from npdraw import Grid, PartBank, parse, psnr, render
 from npdraw.canvas import Shrunk, to_bytes, to_unit
 from npdraw.data import load
 from npdraw.device import pick_device
-from npdraw.evaluation.features import Pictures, describe
+from npdraw.evaluation.features import Pictures, extract
 from npdraw.evaluation.frechet import Moments, frechet
 from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.protocol import PROTOCOLS, sampled, sides
@@ -77,7 +77,7 @@ def canvases(name: str, source: str, inception: Path, rows: list[dict[str, Any]]
     both = sides(data, PROTOCOLS["paper"], None, ink, None)
 
     def moments(pictures: Pictures) -> Moments:
-        return describe(net, pictures, device, Progress(quiet=True), "").moments["2048"]
+        return extract(net, pictures, device, Progress(quiet=True), "").moments["2048"]
 
     assert both.real is not None
     reference = moments(both.reference)

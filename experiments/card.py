@@ -12,7 +12,7 @@ from typing import Any
 
 from npdraw.cli.plan import parameters
 from npdraw.config import Config
-from npdraw.data.images import describe
+from npdraw.data.images import shape_text
 from npdraw.evaluation.report import HEAD, cells
 from npdraw.evaluation.score import Score, figure
 from npdraw.files import read_text
@@ -53,7 +53,7 @@ def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
     """The page of a model, from its scores.json."""
     facts, c, grid = SETS[found["set"]], model.config, model.grid
     k, data = c.bank.part_size, found["data"]
-    images = describe(c.data.channels, c.data.height, c.data.width)
+    images = shape_text(c.data.channels, c.data.height, c.data.width)
     heat, own = drawn(c), found["preset"] == found["set"]
     past = "" if own else " It goes past the paper's model (docs/plus.md)."
     trained = f"{data['train']:,} training images, {data['validation']:,} more to validate on"

@@ -20,7 +20,7 @@ import torch
 from npdraw.data import ImageSet, Subset, load
 from npdraw.data.splits import shuffled
 from npdraw.device import pick_device
-from npdraw.evaluation.features import Described, Pictures, describe
+from npdraw.evaluation.features import Features, Pictures, extract
 from npdraw.evaluation.frechet import frechet_with_spread
 from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.protocol import PROTOCOLS, REAL_INK, sides
@@ -35,7 +35,7 @@ def choices(data: ImageSet, count: int, most: int, ink: bool) -> list[Pictures]:
     return [Pictures(Subset(data.train, which), which + REAL_INK, ink) for which in sets]
 
 
-def distances(real: Described, reference: Described) -> dict[str, Any]:
+def distances(real: Features, reference: Features) -> dict[str, Any]:
     found: dict[str, Any] = {"images": [real.count, reference.count]}
     for space, moments in real.moments.items():
         value, spread = frechet_with_spread(moments, reference.moments[space], real.kept[space])
@@ -53,8 +53,8 @@ def main() -> None:
     device = pick_device("auto")
     net = load_inception(options.inception, device=device, progress=Progress())
 
-    def seen(pictures: Pictures) -> Described:
-        return describe(net, pictures, device, Progress(), "images through the network")
+    def seen(pictures: Pictures) -> Features:
+        return extract(net, pictures, device, Progress(), "images through the network")
 
     before = json.loads(options.out.read_text(encoding="utf-8")) if options.out and options.out.is_file() else {}
     before = before if before.get("digest") == net.digest else {}

@@ -16,7 +16,7 @@ from typing import Any
 
 from npdraw import NPDraw, store
 from npdraw.config import DecoderConfig
-from npdraw.data import choose, load
+from npdraw.data import load, select
 from npdraw.device import pick_device
 from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.report import facts
@@ -70,7 +70,7 @@ def main(words: list[str] | None = None) -> None:
     device, weights = pick_device("auto"), weights_of(given.folder)
     model = store.load_model(weights, device)
     c, digest = model.config, store.weights_hash(weights)
-    validation = choose(load(given.data or c.data.source), c.split, c.data.validation).validation
+    validation = select(load(given.data or c.data.source), c.split, c.data.validation).validation
     network = load_inception(given.inception, device=device, progress=Progress())
     known = json.loads(read_text(ROWS)) if ROWS.is_file() else {}
     about = {"weights": digest, **facts(device)}

@@ -32,7 +32,7 @@ from card import DRAWN, SEEDS, card, listing, markdown, read_scores
 from marked import put
 from npdraw import show, store
 from npdraw.config import Config, fixed
-from npdraw.data import choose, data_folder, load
+from npdraw.data import data_folder, load, select
 from npdraw.device import pick_device
 from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation import report
@@ -110,7 +110,7 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
     with Progress() as progress:
         data = load(source or name, progress=progress)
         data = replace(data, name=Path(data.name).name, labels=data.labels if SETS[name].classes else {})
-        chosen = choose(data, c.split, c.data.validation)
+        chosen = select(data, c.split, c.data.validation)
         if c.data.digest not in ("", chosen.train.digest()):
             raise InputError(f"{folder} was trained on other images than {source or name} holds; give --data")
         network = load_inception(inception, device=device, progress=progress)

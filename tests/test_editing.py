@@ -239,14 +239,14 @@ def test_swap_for_a_given_part_and_for_one_that_is_its_twin() -> None:
 
 @pytest.mark.parametrize("what", range(len(PARTS)))
 def test_nearest_sorts_the_bank_by_likeness(what: int) -> None:
-    order, away = editing.nearest(PARTS, what).tolist(), reading.likeness(PARTS.tolist(), what)
+    order, away = editing.ranked(PARTS, what).tolist(), reading.likeness(PARTS.tolist(), what)
     assert order[0] == what and sorted(order) == list(range(len(PARTS)))
     assert [away[i] for i in order] == pytest.approx(sorted(away))
 
 
 def test_nearest_of_ties_is_the_lowest_first() -> None:
     parts = torch.tensor([0.75, 0.25, 0.5, 0.25, 0.5]).reshape(5, 1, 1, 1)
-    assert editing.nearest(parts, 4).tolist() == [4, 2, 0, 1, 3]
+    assert editing.ranked(parts, 4).tolist() == [4, 2, 0, 1, 3]
 
 
 # --- whole drawings ---
@@ -334,7 +334,7 @@ INVALID: dict[str, tuple[Callable[[], object], str]] = {
     "swap of one": (lambda: editing.swap(tidy_of([{0: 0}]), 0, PARTS[:1]), "no other part"),
     "swap a foreign part": (lambda: editing.swap(tidy_of([{0: 9}]), 0, PARTS), "no part 9"),
     "swap for a foreign part": (lambda: editing.swap(ONE, 0, PARTS, 6), "no part 6"),
-    "nearest of no part": (lambda: editing.nearest(PARTS, -1), "no part -1"),
+    "nearest of no part": (lambda: editing.ranked(PARTS, -1), "no part -1"),
     "shift all away": (lambda: editing.shift(ONE, 3, 0, GRID), "leaves nothing on 3 x 4 cells"),
     "shift all to the left": (lambda: editing.shift(ONE, 0, -4, GRID), "leaves nothing"),
     "shift on another grid": (lambda: editing.shift(SHORT, 0, 1, GRID), "9 places"),

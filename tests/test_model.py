@@ -184,7 +184,7 @@ def test_samples_come_in_chunks_that_meet_once(monkeypatch: pytest.MonkeyPatch) 
     images = random_images(model, 5)
     whole = model.log_likelihood(images, samples=300)
     for size in (1000, 64, 7, 1):
-        monkeypatch.setattr(models, "CHUNK", size)
+        monkeypatch.setattr(models, "IMAGES_AT_ONCE", size)
         count = slice(None) if size > 1 else slice(0, 1)
         assert torch.allclose(model.log_likelihood(images[count], samples=300), whole[count], atol=1e-3)
 
@@ -198,7 +198,7 @@ def test_figures_do_not_depend_on_how_a_set_is_split(monkeypatch: pytest.MonkeyP
     apart = [model.log_likelihood(images[i : i + 4], samples=10, seed=3 + 10 * i) for i in range(0, 9, 4)]
     assert torch.allclose(torch.cat(apart), figure, atol=1e-4)
     drawings = model.encode(images, seed=3)
-    monkeypatch.setattr(models, "CHUNK", 4)
+    monkeypatch.setattr(models, "IMAGES_AT_ONCE", 4)
     assert torch.allclose(model.elbo(images, seed=3).elbo, bound.elbo, atol=1e-4)
     assert model.encode(images, seed=3) == drawings
 

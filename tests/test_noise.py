@@ -85,7 +85,7 @@ places_in_unit = st.one_of(st.floats(0, 1, exclude_max=True), st.sampled_from([0
 @example(p=[0.0, 5e-324, 0.0], u=1 - 2.0**-53)  # u * total rounds up to the total
 @example(p=[0.0, 1.0, 0.0], u=1.0)  # a uniform that a cast to float32 rounded up
 def test_choose_never_draws_what_has_no_probability(p: list[float], u: float) -> None:
-    index = noise.choose(torch.tensor(p, dtype=torch.float64), torch.tensor(u, dtype=torch.float64))
+    index = noise.categorical(torch.tensor(p, dtype=torch.float64), torch.tensor(u, dtype=torch.float64))
     assert index.dtype == torch.int64 and index.shape == ()
     assert p[int(index)] > 0
     below = math.fsum(p[: int(index)])
@@ -96,7 +96,7 @@ def test_choose_never_draws_what_has_no_probability(p: list[float], u: float) ->
 def test_choose_matches_frequencies(dtype: torch.dtype) -> None:
     p = torch.tensor([[0.0, 3.0, 1.0, 0.0, 4.0, 0.0], [1.0, 1.0, 1.0, 1.0, 1.0, 1.0]], dtype=dtype)
     n = 30_000
-    drawn = noise.choose(p[:, None].expand(2, n, 6).contiguous(), noise.uniform(torch.arange(2), n))
+    drawn = noise.categorical(p[:, None].expand(2, n, 6).contiguous(), noise.uniform(torch.arange(2), n))
     assert drawn.shape == (2, n)
     for row, weights in zip(drawn, p.double(), strict=True):
         want = weights / weights.sum()
@@ -109,7 +109,7 @@ def test_choose_takes_strided_tensors_without_a_warning() -> None:
     torch.set_warn_always(True)
     try:
         p, u = torch.rand(3, 6, 4), torch.rand(4, 3)
-        got = noise.choose(p.movedim(1, -1), u.T)
+        got = noise.categorical(p.movedim(1, -1), u.T)
     finally:
         torch.set_warn_always(False)
-    assert torch.equal(got, noise.choose(p.movedim(1, -1).contiguous(), u.T.contiguous()))
+    assert torch.equal(got, noise.categorical(p.movedim(1, -1).contiguous(), u.T.contiguous()))

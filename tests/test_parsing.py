@@ -85,7 +85,7 @@ def test_chunks_have_no_seams(monkeypatch: pytest.MonkeyPatch) -> None:
     images, parts, grid = torch.rand(10, 1, 7, 5, generator=g), torch.rand(4, 1, 2, 2, generator=g), Grid(7, 5, 2)
     whole = parse(images, parts, grid)
     for size in (1, 3, 5, 10, 11):
-        monkeypatch.setattr(parsing, "CHUNK", size)
+        monkeypatch.setattr(parsing, "PARSED_AT_ONCE", size)
         assert parse(images, parts, grid) == whole
         assert Drawing.cat([parse(x, parts, grid) for x in images.split(4)]) == whole
     check(whole, images, parts, grid, parsing.THRESHOLD)

@@ -22,7 +22,7 @@ from npdraw.errors import InputError
 from npdraw.extras import need
 
 BLANK = 0.1  # a patch whose brightest pixel is below this is blank
-CHUNK = 256  # patches that are cut at a time
+PATCHES_AT_ONCE = 256  # patches that are cut at a time
 EXACT = 10_000  # most patches to cluster at once; CLARA clusters more
 SAMPLES, SAMPLE_SIZE = 5, 5_000  # number and size of CLARA's samples (at least two patches per part)
 
@@ -107,8 +107,8 @@ def sample_patches(images: Stack, part_size: int, count: int, seed: int) -> Tens
         y = torch.randint(height - part_size + 1, (count,), generator=generator)
         x = torch.randint(width - part_size + 1, (count,), generator=generator)
         drawn = torch.empty(count, len(inside))
-        for first in range(0, count, CHUNK):
-            chunk = slice(first, first + CHUNK)
+        for first in range(0, count, PATCHES_AT_ONCE):
+            chunk = slice(first, first + PATCHES_AT_ONCE)
             which, of = i[chunk].unique(return_inverse=True)  # read each image once, even if it gives many patches
             seen = images[which]  # (b,C,H,W)
             check_range(seen)

@@ -26,7 +26,7 @@ from npdraw.config import (
     Reading,
     Split,
 )
-from npdraw.data import ImageSet, Subset, choose, is_images, is_pictures, is_prepared, load
+from npdraw.data import ImageSet, Subset, is_images, is_pictures, is_prepared, load, select
 from npdraw.errors import InputError
 from npdraw.extras import TRAINING, need
 from npdraw.progress import Progress
@@ -48,7 +48,7 @@ def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
     It looks only at the images that the split trains on.
     """
     validation = min(max(round(0.05 * len(data.train)), 1), 5000)
-    seen = choose(data, split, validation).train
+    seen = select(data, split, validation).train
     ink, colour, grid = seen.two_levels, data.channels == 3, grid_for(data)
     side = max(grid.height, grid.width)
     prior_epochs, model_epochs = _epochs(PRIOR_IMAGES, len(seen)), _epochs(MODEL_IMAGES, len(seen))

@@ -179,7 +179,7 @@ class LogisticMixture:
     def sample(self, u: Tensor) -> Tensor:
         """u[:, 0] chooses the component, the rest invert the channels' CDFs; rounded to levels as in `log_prob`."""
         weights = self.log_weights.exp().movedim(1, -1).contiguous()  # (B,H,W,J)
-        chosen = self.logistics.pick(noise.choose(weights, u[:, 0].contiguous()))
+        chosen = self.logistics.pick(noise.categorical(weights, u[:, 0].contiguous()))
         standard = u[:, 1:].logit().float()  # (B,C,H,W); -inf at 0 ends at the first level
         values: list[Tensor] = []
         image: list[Tensor] = []

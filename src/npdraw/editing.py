@@ -19,7 +19,7 @@ from npdraw import bank
 from npdraw.canvas import Grid, last_cells, parts_by_place
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.noise import choose, seed_list, uniform
+from npdraw.noise import categorical, seed_list, uniform
 
 Box = tuple[int, int, int, int]  # x0, y0, x1, y1: pixels from x0 to before x1, from y0 to before y1
 NONE = -1  # a cell without a part
@@ -119,7 +119,7 @@ def swap(drawing: Drawing, place: int, parts: Tensor, what: int | None = None) -
     if len(parts) < 2:
         raise InputError("the bank has no other part to swap for")
     cells = _cells(drawing, taken=place)
-    others = [int(nearest(parts, one)[1]) for one in cells[:, place].tolist()]
+    others = [int(ranked(parts, one)[1]) for one in cells[:, place].tolist()]
     return _put(cells, place, torch.tensor(others, dtype=torch.int64, device=cells.device))
 
 
@@ -153,11 +153,11 @@ def blend(drawings: Sequence[Drawing], weights: Sequence[float], seed: int | Seq
     if len(seeds) != len(cells):
         raise InputError(f"{len(cells)} drawings need as many seeds, not {len(seeds)}")
     u = uniform(torch.tensor(seeds, dtype=torch.int64), cells.shape[1], stream=_BLEND_STREAM)  # (B,L)
-    chosen = choose(torch.tensor(weights, dtype=torch.float64).expand(cells.shape), u).to(cells.device)
+    chosen = categorical(torch.tensor(weights, dtype=torch.float64).expand(cells.shape), u).to(cells.device)
     return _drawing(cells.gather(-1, chosen[..., None])[..., 0])
 
 
-def nearest(parts: Tensor, what: int) -> Tensor:
+def ranked(parts: Tensor, what: int) -> Tensor:
     """All parts sorted by distance (L2) to one of them, which comes first; ties by index: (M,)"""
     _check_part(what, parts)
     distances = ((parts - parts[what]) ** 2).flatten(1).sum(1)

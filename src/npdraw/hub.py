@@ -1,6 +1,6 @@
 """Models on the Hugging Face hub, `OWNER/NAME` or `OWNER/NAME@REVISION`: the two files that `store` writes and reads.
 
-Downloads go to the hub's own cache, and every error is one sentence. Datasets on the hub are in data/hub.py.
+Downloads go to the hub's own cache, and every error is one sentence. Datasets on the hub are in data/hub_datasets.py.
 """
 
 import re

@@ -42,7 +42,7 @@ from npdraw.posterior import Posterior
 from npdraw.prior import Prior, fixed_batch
 from npdraw.projection import project
 
-CHUNK = 256  # images at a time in functions that take a whole set
+IMAGES_AT_ONCE = 256  # images at a time in functions that take a whole set
 KEPT_FROM = 0.5  # noise level below which kept parts are projected; above it the picture has not taken shape
 _POSTERIOR_STREAM, _NOISE_STREAM, _VEIL_STREAM = 1, 3, 4  # the last two: noise of a flow's picture and of its canvas
 
@@ -171,7 +171,7 @@ class NPDraw(nn.Module):
         if isinstance(self.decoder, Flow):
             drawing = expect(drawing).to(self.device).check(len(self.bank), self.grid.cells)
             return self._flow(drawing, seed_list(len(drawing), seed), evaluations, freedom, kept)
-        canvas, size = self.render(drawing), min(CHUNK, fixed_batch(self.device))
+        canvas, size = self.render(drawing), min(IMAGES_AT_ONCE, fixed_batch(self.device))
         pictures = [canvas.new_zeros(0, self.config.data.channels, *self.decoder.size)]
         for x in canvas.split(size) if len(canvas) else ():
             padded = torch.cat([x, x[-1:].expand(size - len(x), -1, -1, -1)])
@@ -342,10 +342,10 @@ class NPDraw(nn.Module):
         if seeds is not None and len(seeds) != len(images):
             raise InputError(f"{len(images)} images need as many seeds, not {len(seeds)}")
         drawings = []
-        for i in range(0, len(images), CHUNK):
-            choices = self.posterior(self._images(images[i : i + CHUNK]))
+        for i in range(0, len(images), IMAGES_AT_ONCE):
+            choices = self.posterior(self._images(images[i : i + IMAGES_AT_ONCE]))
             if seeds is not None:
-                choices = choices.perturb(self._seeded(seeds[i : i + CHUNK]))
+                choices = choices.perturb(self._seeded(seeds[i : i + IMAGES_AT_ONCE]))
             drawings.append(choices.best(self.prior.no_repeat))
         empty = torch.zeros(0, self.grid.cells, dtype=torch.int64, device=self.device)
         return Drawing.cat([Drawing(empty, empty, empty), *drawings])
@@ -400,8 +400,8 @@ class NPDraw(nn.Module):
         """
         self._no_batch_statistics()
         found = [Elbo(*torch.zeros(5, 0, device=self.device))]
-        for i in range(0, len(images), CHUNK):
-            x = self._images(images[i : i + CHUNK])
+        for i in range(0, len(images), IMAGES_AT_ONCE):
+            x = self._images(images[i : i + IMAGES_AT_ONCE])
             choices, drawing = self._sampled(self.posterior(x), self._seeded(torch.arange(seed + i, seed + i + len(x))))
             kl = [term.sum(1) for term in choices.kl(self.prior.choices(drawing))]
             canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
@@ -418,14 +418,14 @@ class NPDraw(nn.Module):
         self._no_batch_statistics()
         if samples < 1:
             raise InputError(f"a likelihood needs at least one sample, not {samples}")
-        at_once = max(1, CHUNK // samples)
+        at_once = max(1, IMAGES_AT_ONCE // samples)
         found = [to_float64(torch.zeros(0, samples, device=self.device))]
         for i in range(0, len(images), at_once):
             x = self._images(images[i : i + at_once])
             posterior = self.posterior(x)
             weights = []
-            for first in range(0, samples, CHUNK):
-                k = min(CHUNK, samples - first)
+            for first in range(0, samples, IMAGES_AT_ONCE):
+                k = min(IMAGES_AT_ONCE, samples - first)
                 images_ = seed + torch.arange(i, i + len(x))[:, None] * samples
                 seeds = (images_ + torch.arange(first, first + k)).flatten()
                 repeated = x.repeat_interleave(k, dim=0)

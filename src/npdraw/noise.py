@@ -68,7 +68,7 @@ def normal(seeds: Tensor, count: int, stream: int = 0) -> Tensor:
     return torch.special.ndtri(uniform(seeds, count, stream).clamp_min(2.0**-54)).float()  # 0 would be minus infinity
 
 
-def choose(probs: Tensor, u: Tensor) -> Tensor:
+def categorical(probs: Tensor, u: Tensor) -> Tensor:
     """Draw an index from each row of unnormalised probabilities by the inverse of their cumulative sum.
 
     probs (..., n) non-negative, u (...) in [0, 1) -> (...) int64. An entry of probability 0 is never drawn.

@@ -16,7 +16,7 @@ from npdraw.errors import InputError
 from npdraw.noise import to_float64
 
 THRESHOLD = 0.01  # epsilon of Alg. 1
-CHUNK, PIXELS = 1024, 2**24  # most images and most numbers at a time, to bound the memory
+PARSED_AT_ONCE, PIXELS = 1024, 2**24  # most images and most numbers at a time, to bound the memory
 
 
 def parse(images: Stack, parts: Tensor, grid: Grid, threshold: float = THRESHOLD) -> Drawing:
@@ -35,7 +35,7 @@ def parse(images: Stack, parts: Tensor, grid: Grid, threshold: float = THRESHOLD
     # Results are written in place: small tensors between large temporaries would fragment the heap.
     what = torch.zeros(len(images), grid.cells, dtype=torch.int64, device=parts.device)
     whether = torch.zeros(len(images), grid.cells, dtype=torch.bool, device=parts.device)
-    chunk = max(1, min(CHUNK, PIXELS // images.shape[1:].numel()))
+    chunk = max(1, min(PARSED_AT_ONCE, PIXELS // images.shape[1:].numel()))
     for first in range(0, len(images), chunk):
         x = to_unit(images[first : first + chunk].to(parts.device))
         cells = grid.cut(grid.shrink(x)).flatten(0, 1)  # (B*L,D)

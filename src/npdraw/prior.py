@@ -38,7 +38,7 @@ from npdraw.choices import NEVER, Choices, Terms, unrounded
 from npdraw.cuda_graphs import replay
 from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
-from npdraw.noise import choose, seed_list, to_float64, uniform
+from npdraw.noise import categorical, seed_list, to_float64, uniform
 from npdraw.stem import Folded, Stem, Tokens, vectors
 
 
@@ -337,7 +337,7 @@ class Prior(nn.Module):
         """Choose one step from logits (B,M), (B,L), (B,) with uniforms (B,3). Returns a drawing of one step."""
         whether = torch.stack([torch.zeros_like(choices.whether), choices.whether], dim=-1)  # (B,2)
         picked = [
-            choose(narrow(logits, temperature, k, p), u[:, i])[:, None]
+            categorical(narrow(logits, temperature, k, p), u[:, i])[:, None]
             for i, (logits, k, p) in enumerate(
                 ((choices.what, top_k, top_p), (choices.where, top_k, top_p), (whether, None, None))
             )

@@ -1,4 +1,4 @@
-"""`choose`, compared with a reading of the splits in plain Python."""
+"""`select`, compared with a reading of the splits in plain Python."""
 
 from fractions import Fraction
 from typing import Any
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npdraw.config import Split
-from npdraw.data import Chosen, ImageSet, choose
+from npdraw.data import Chosen, ImageSet, select
 from npdraw.errors import InputError
 from reference import splitmix_uniform
 
@@ -64,7 +64,7 @@ def indices(chosen: Chosen) -> tuple[list[int], list[int]]:
 )
 def test_all_images(count: int, validation: int, held_out: int, seed: int) -> None:
     data = ImageSet("set", blank(count))
-    chosen = choose(data, Split(seed=seed), validation)
+    chosen = select(data, Split(seed=seed), validation)
     assert indices(chosen) == expected(count, [], Split(seed=seed), validation)
     assert (len(chosen.train), len(chosen.validation)) == (count - held_out, held_out)
     assert chosen.train.images is data.train  # nothing is copied
@@ -72,7 +72,7 @@ def test_all_images(count: int, validation: int, held_out: int, seed: int) -> No
 
 def test_a_sets_own_validation_images_are_all_used_and_cost_no_training_images() -> None:
     data = ImageSet("set", blank(100), None, torch.ones(30, 1, 4, 4, dtype=torch.uint8))
-    chosen = choose(data, Split(seed=3), 5)
+    chosen = select(data, Split(seed=3), 5)
     assert indices(chosen) == (list(range(100)), list(range(30)))
     assert chosen.validation.images is data.validation and chosen.validation[:].min() == 1
 
@@ -81,7 +81,7 @@ def test_a_sets_own_validation_images_are_all_used_and_cost_no_training_images()
 def test_digits_are_the_first_classes(percent: int) -> None:
     labels = [(7 * i) % 10 for i in range(300)]
     split = Split("digits", percent, 4)
-    chosen = choose(labelled(**{"class": labels}), split, 5000)
+    chosen = select(labelled(**{"class": labels}), split, 5000)
     train, validation = indices(chosen)
     assert (train, validation) == expected(300, labels, split, 5000)
     assert {labels[i] for i in train + validation} == set(range(percent // 10))
@@ -91,7 +91,7 @@ def test_digits_are_the_first_classes(percent: int) -> None:
 def test_digits_are_counted_among_the_classes_that_there_are() -> None:
     labels = [9, 2, 40, 2, 9, 7, 40, 7, 2, 9]  # four classes, numbered with gaps
     for percent, classes in ((25, {2}), (50, {2, 7}), (75, {2, 7, 9})):
-        train, validation = indices(choose(labelled(**{"class": labels}), Split("digits", percent), 1))
+        train, validation = indices(select(labelled(**{"class": labels}), Split("digits", percent), 1))
         assert sorted(train + validation) == [i for i, label in enumerate(labels) if label in classes]
 
 
@@ -102,7 +102,7 @@ def test_characters_and_alphabets_are_chosen_whole(by: Any, percent: float) -> N
     data = labelled(**{KINDS[by]: labels, "class": [0] * 250})
     for seed in (0, 11):
         split = Split(by, percent, seed)
-        train, validation = indices(choose(data, split, 40))
+        train, validation = indices(select(data, split, 40))
         assert (train, validation) == expected(250, labels, split, 40)
         assert not {labels[i] for i in train} & {labels[i] for i in validation}
 
@@ -113,7 +113,7 @@ def test_characters_and_alphabets_are_chosen_whole(by: Any, percent: float) -> N
 def test_shares_of_fifty_alphabets(percent: int, count: int) -> None:
     """58 % of 50 is 29, though 0.58 * 50 is less in floating point."""
     labels = [i % 50 for i in range(500)]
-    train, _ = indices(choose(labelled(alphabet=labels), Split("alphabets", percent, 1), 10))
+    train, _ = indices(select(labelled(alphabet=labels), Split("alphabets", percent, 1), 10))
     assert len({labels[i] for i in train}) == count and len(train) == 10 * count
 
 
@@ -121,7 +121,7 @@ def test_shares_of_fifty_alphabets(percent: int, count: int) -> None:
 def test_samples_of_as_many_faces_as_celeba_has(percent: float, count: int) -> None:
     data = ImageSet("set", blank(162_770), None, blank(100))
     split = Split("samples", percent, 2)
-    chosen = choose(data, split, 5000)
+    chosen = select(data, split, 5000)
     assert (len(chosen.train), len(chosen.validation)) == (count, 5000)
     assert indices(chosen) == expected(162_770, [], split, 5000)
     assert chosen.train.images is data.train and chosen.validation.images is data.train
@@ -131,7 +131,7 @@ def test_samples_of_as_many_faces_as_celeba_has(percent: float, count: int) -> N
 def test_samples(percent: float, train: int, validation: int) -> None:
     """At least one, and never more to validate on than there are left."""
     split = Split("samples", percent, 5)
-    chosen = choose(ImageSet("set", blank(100)), split, 30)
+    chosen = select(ImageSet("set", blank(100)), split, 30)
     assert indices(chosen) == expected(100, [], split, 30)
     assert (len(chosen.train), len(chosen.validation)) == (train, validation)
 
@@ -146,15 +146,15 @@ def everything() -> ImageSet:
 def test_a_choice_is_a_function_of_the_seed(by: Any) -> None:
     data, state = everything(), torch.get_rng_state()
     percent = 100 if by == "all" else 30
-    first, again, other = (indices(choose(data, Split(by, percent, seed), 20)) for seed in (1, 1, 2))
+    first, again, other = (indices(select(data, Split(by, percent, seed), 20)) for seed in (1, 1, 2))
     assert first == again and first[0] != other[0] and first[1] != other[1]
     assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_these_very_images_in_every_version() -> None:
     """A run that is resumed elsewhere must not train on its validation images."""
-    assert indices(choose(ImageSet("set", blank(10)), Split("samples", 30), 3)) == ([0, 3, 5], [2, 6, 7])
-    assert indices(choose(ImageSet("set", blank(30)), Split(seed=1), 3))[1] == [7, 26, 29]
+    assert indices(select(ImageSet("set", blank(10)), Split("samples", 30), 3)) == ([0, 3, 5], [2, 6, 7])
+    assert indices(select(ImageSet("set", blank(30)), Split(seed=1), 3))[1] == [7, 26, 29]
 
 
 @settings(max_examples=60, deadline=None)
@@ -170,7 +170,7 @@ def test_train_and_validation_never_overlap(
 ) -> None:
     data = labelled(**dict.fromkeys(KINDS.values(), labels))
     try:
-        train, held_out = indices(choose(data, Split(by, percent, seed), validation))
+        train, held_out = indices(select(data, Split(by, percent, seed), validation))
     except InputError as error:
         assert by != "all" and "\n" not in str(error)
         return
@@ -199,14 +199,14 @@ def test_train_and_validation_never_overlap(
 def test_refused(data: ImageSet | torch.Tensor, split: Split, words: str) -> None:
     data = data if isinstance(data, ImageSet) else ImageSet("set", data)
     with pytest.raises(InputError, match=words) as caught:
-        choose(data, split, 10)
+        select(data, split, 10)
     assert str(caught.value).startswith("set") and "\n" not in str(caught.value)
 
 
 def test_labels_of_test_images_are_no_labels_of_training_images() -> None:
     data = ImageSet("set", blank(4), blank(4), labels={"test": {"class": torch.arange(4)}})
     with pytest.raises(InputError, match="has no labels for digits"):
-        choose(data, Split("digits", 50), 1)
+        select(data, Split("digits", 50), 1)
 
 
 @pytest.mark.parametrize(

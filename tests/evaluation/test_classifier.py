@@ -167,7 +167,7 @@ def test_accuracy_is_that_on_a_tenth_it_never_saw(ink: bool, seen: Seen, few_ste
 
 def test_no_more_than_so_many_are_held_out(seen: Seen, few_steps: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(classifier, "HELD_OUT", 5)
-    monkeypatch.setattr(classifier, "CHUNK", 2)
+    monkeypatch.setattr(classifier, "CLASSIFIED_AT_ONCE", 2)
     train_classifier(*corners(90), False, "cpu", QUIET)
     assert [len(index) for index in seen.indices[-3:]] == [2, 2, 1]
     assert torch.cat(seen.indices[-3:]).tolist() == held_out(90, 0, 5)

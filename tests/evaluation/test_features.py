@@ -9,7 +9,7 @@ import torch
 from evaluation.extractors import Projection
 from npdraw.data import binarise
 from npdraw.data.splits import shuffled
-from npdraw.evaluation.features import Pictures, describe, described
+from npdraw.evaluation.features import Pictures, extract, stored_features
 from npdraw.progress import Progress
 from training import tiny
 
@@ -26,7 +26,7 @@ def test_moments_and_kept_features_are_those_of_all_images_at_once(ink: bool) ->
     shown = pictures(ink=ink)
     images = shown.pixels[:].float() / 255
     whole = Projection()(binarise(images, torch.arange(50)) if ink else images)
-    found = describe(Projection(), shown, "cpu", QUIET, "", keep=40)
+    found = extract(Projection(), shown, "cpu", QUIET, "", keep=40)
     assert found.count == 50
     for space, features in whole.items():
         x = features.double().numpy()
@@ -49,7 +49,7 @@ def test_a_kept_pass_is_used_again_for_the_same_pixels_alone(tmp_path: Path) -> 
 
     def seen(shown: Pictures, with_: Projection = network) -> int:
         before = with_.seen
-        described(with_, shown, tmp_path, "cpu", QUIET, "")
+        stored_features(with_, shown, tmp_path, "cpu", QUIET, "")
         return with_.seen - before
 
     assert seen(pictures()) == 50
@@ -66,7 +66,7 @@ def test_a_kept_pass_is_used_again_for_the_same_pixels_alone(tmp_path: Path) -> 
 
 
 def test_a_kept_pass_is_what_was_found(tmp_path: Path) -> None:
-    first, again = (described(Projection(), pictures(), tmp_path, "cpu", QUIET, "") for _ in range(2))
+    first, again = (stored_features(Projection(), pictures(), tmp_path, "cpu", QUIET, "") for _ in range(2))
     assert first.count == again.count
     for space in ("8", "3"):
         assert torch.equal(first.kept[space], again.kept[space])
@@ -75,16 +75,16 @@ def test_a_kept_pass_is_what_was_found(tmp_path: Path) -> None:
 
 def test_a_damaged_file_is_made_again(tmp_path: Path) -> None:
     network = Projection()
-    described(network, pictures(), tmp_path, "cpu", QUIET, "")
+    stored_features(network, pictures(), tmp_path, "cpu", QUIET, "")
     (file,) = tmp_path.iterdir()
     whole = file.read_bytes()
     file.write_bytes(whole[: len(whole) // 2])
-    described(network, pictures(), tmp_path, "cpu", QUIET, "")
+    stored_features(network, pictures(), tmp_path, "cpu", QUIET, "")
     assert network.seen == 100
     assert file.read_bytes() == whole
 
 
 def test_a_folder_that_cannot_be_written_costs_no_score(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    found = described(Projection(), pictures(), tmp_path / "file" / "below", "cpu", QUIET, "")
+    found = stored_features(Projection(), pictures(), tmp_path / "file" / "below", "cpu", QUIET, "")
     assert found.count == 50

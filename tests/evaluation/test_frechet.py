@@ -53,7 +53,7 @@ def test_moments_in_odd_batches_are_numpys(sizes: tuple[int, ...], offset: float
 def test_moments_are_gathered_in_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     features = normal(100, 7, seed=0)
     whole = Moments.of(features)
-    monkeypatch.setattr("npdraw.evaluation.frechet.CHUNK", 9)
+    monkeypatch.setattr("npdraw.evaluation.frechet.FEATURES_AT_ONCE", 9)
     parts = Moments.of(features)
     torch.testing.assert_close(parts.tensors(), whole.tensors(), rtol=1e-12, atol=1e-12)
 

@@ -1,4 +1,4 @@
-"""`prdc` and `nearest` against plain loops, and sets whose scores are known."""
+"""`prdc` and `k_nearest` against plain loops, and sets whose scores are known."""
 
 import math
 
@@ -13,7 +13,7 @@ import distances_reading as reading
 from npdraw.data.images import Subset
 from npdraw.errors import InputError
 from npdraw.evaluation import neighbours
-from npdraw.evaluation.neighbours import Prdc, nearest, prdc
+from npdraw.evaluation.neighbours import Prdc, k_nearest, prdc
 
 
 def normal(count: int, dims: int, seed: int) -> Tensor:
@@ -38,7 +38,7 @@ def test_prdc_as_plain_loops_have_it(
         real, fake = real.round(), fake.round()
     real, fake = real + offset, fake + offset
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(neighbours, "CHUNK", chunk)
+        patch.setattr(neighbours, "POINTS_AT_ONCE", chunk)
         found = prdc(real, fake, k)
     assert found == pytest.approx(reading.prdc(real, fake, k), abs=1e-12)
 
@@ -93,9 +93,9 @@ def test_too_few_points_or_none_that_are_numbers_are_refused() -> None:
 
 @pytest.mark.parametrize("chunk", [1, 4, 2048])
 def test_nearest_as_plain_loops_have_it(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(neighbours, "CHUNK", chunk)
+    monkeypatch.setattr(neighbours, "POINTS_AT_ONCE", chunk)
     points, others = normal(9, 5, seed=0) + 100, normal(14, 5, seed=1) + 100
-    distances, index = nearest(points, others, 6)
+    distances, index = k_nearest(points, others, 6)
     assert distances.shape == index.shape == (9, 6)
     for i, point in enumerate(points.numpy()):
         far = [reading.distance(point, other) for other in others.numpy()]
@@ -108,7 +108,7 @@ def test_small_distances_are_exact_and_equal_points_at_zero() -> None:
     points = normal(20, 700, seed=0) * 30 + 8192
     near = points.clone()
     near[:, 3] += 2.0**-9
-    distances, index = nearest(points, torch.cat([near, points]), 2)
+    distances, index = k_nearest(points, torch.cat([near, points]), 2)
     want = torch.stack([torch.zeros(20), near[:, 3] - points[:, 3]], 1).double()
     assert torch.equal(distances, want)
     assert index.tolist() == [[20 + i, i] for i in range(20)]
@@ -132,7 +132,7 @@ def test_nearest_images_of_a_set_that_stays_where_it_is(monkeypatch: pytest.Monk
     images = torch.randint(0, 256, (40, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     stack = Watched(images, torch.arange(39, -1, -2))  # (20,3,4,4)
     points = torch.cat([images[[39, 1]].float() / 255, torch.rand(6, 3, 4, 4)]).flatten(1)
-    distances, index = nearest(points, stack, 3)
+    distances, index = k_nearest(points, stack, 3)
     assert index[:2, 0].tolist() == [0, 19] and distances[:2, 0].tolist() == [0, 0]
     assert [s for s in stack.asked if isinstance(s, slice)] == [slice(0, 7), slice(7, 14), slice(14, 21)]
     assert all(len(s) <= 7 for s in stack.asked if isinstance(s, Tensor))
@@ -144,4 +144,4 @@ def test_nearest_images_of_a_set_that_stays_where_it_is(monkeypatch: pytest.Monk
 @pytest.mark.parametrize("k", [0, 5])
 def test_more_neighbours_than_there_are_is_refused(k: int) -> None:
     with pytest.raises(InputError, match="ask for 1 to 4"):
-        nearest(normal(3, 2, seed=0), normal(4, 2, seed=1), k)
+        k_nearest(normal(3, 2, seed=0), normal(4, 2, seed=1), k)

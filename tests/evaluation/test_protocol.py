@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from npdraw.config import Config, DataConfig, Split
-from npdraw.data import ImageSet, Subset, choose
+from npdraw.data import ImageSet, Subset, select
 from npdraw.errors import InputError
 from npdraw.evaluation.protocol import PROTOCOLS, Protocol, draw, sampled, sides
 from npdraw.progress import Progress
@@ -64,7 +64,7 @@ def test_standard_scores_against_the_training_images() -> None:
 def test_without_test_images_a_runs_validation_images_are_used_and_never_its_training_images() -> None:
     config = Config(data=DataConfig(height=12, width=12, canvas=12, validation=4))
     data = image_set(None)
-    chosen = choose(data, config.split, 4)
+    chosen = select(data, config.split, 4)
     for protocol in PROTOCOLS.values():
         found = sides(data, protocol, None, False, config)
         assert found.real is not None

@@ -16,7 +16,7 @@ from torch import Tensor
 from evaluation.extractors import Projection
 from npdraw import store
 from npdraw.cli.main import main
-from npdraw.data import ImageSet, Subset, choose, load
+from npdraw.data import ImageSet, Subset, load, select
 from npdraw.evaluation import classifier
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.protocol import PROTOCOLS, sides
@@ -120,7 +120,7 @@ def test_ink_while_training_is_the_same_where_images_move_to_the_device() -> Non
     """`Subset.to` numbers its images anew, and the ink of the score is drawn by these numbers: the reference then
     depends on whether the images fit the device."""
     config = tiny.config({"data": {"binarise": "fixed", "validation": 20}})
-    validation = choose(ImageSet("strokes", tiny.strokes(220)), config.split, 20).validation
+    validation = select(ImageSet("strokes", tiny.strokes(220)), config.split, 20).validation
     stay, move = (SampleScore(Projection(), x, validation.index, config, CPU) for x in (validation, validation.to(CPU)))
     assert torch.equal(next(stay.pictures.batches(20, CPU)), next(move.pictures.batches(20, CPU)))
 

@@ -13,7 +13,7 @@ from npdraw import store
 from npdraw.canvas import Grid
 from npdraw.cli.main import main
 from npdraw.config import Config, fixed
-from npdraw.data import ImageSet, choose, load
+from npdraw.data import ImageSet, load, select
 from npdraw.derive import derive, finetune_config
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
@@ -113,7 +113,7 @@ def test_the_first_validation_loss_is_that_of_the_model_itself(
     first = tiny.rows(tmp_path / "run", "prior")[0]
     assert (first["step"], first["epoch"]) == (0, 0)
     own = NPDraw.from_pretrained(start)
-    images = choose(FEW, config(start).split, 3).validation
+    images = select(FEW, config(start).split, 3).validation
     drawing = parse(images[:], own.bank.parts, Grid(12, 12, 4))
     with torch.no_grad():
         assert first["validation"] == pytest.approx(-float(own.prior.log_prob(drawing).mean()), rel=1e-6)

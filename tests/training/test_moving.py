@@ -8,7 +8,7 @@ from torch import Tensor
 
 from npdraw.canvas import Moved
 from npdraw.config import Split
-from npdraw.data import choose
+from npdraw.data import select
 from npdraw.drawing import Drawing
 from npdraw.parsing import parse
 from npdraw.training import stages
@@ -59,7 +59,7 @@ def test_the_prior_is_told_the_move_of_each_parse(
 
     monkeypatch.setattr(stages.PriorObjective, "forward", forward)
     model = tiny.train(tmp_path / "run", {"prior": {"shifts": 1}, "data": {"mirrored": mirrored}})
-    pixels = choose(tiny.data(), Split(), 8).train[:]
+    pixels = select(tiny.data(), Split(), 8).train[:]
     sides = torch.cat([pixels, pixels.flip(-1)]) if mirrored else pixels
     for number, move in enumerate(moves_of(1)):
         moved = torch.stack([by_hand(x, *move) for x in sides])

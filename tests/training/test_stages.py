@@ -16,7 +16,7 @@ from npdraw.bank import PartBank
 from npdraw.choices import Terms
 from npdraw.cli.plan import plan
 from npdraw.config import Config, Reading, Split, from_dict
-from npdraw.data import ImageSet, Subset, binarise, choose, load
+from npdraw.data import ImageSet, Subset, binarise, load, select
 from npdraw.derive import derive
 from npdraw.distributions import Likelihood
 from npdraw.drawing import Drawing, agreement
@@ -121,7 +121,7 @@ def test_validation_images_are_not_trained_on(tmp_path: Path, monkeypatch: pytes
     monkeypatch.setattr(trainer, "resident", lambda x, *rest: resident(noted(x), *rest))
     monkeypatch.setattr(trainer, "build_bank", lambda c, x, grid: build(c, noted(x), grid))
     tiny.train(tmp_path / "run")
-    parts = choose(tiny.data(), Split(), 8)
+    parts = select(tiny.data(), Split(), 8)
     assert not set(parts.train.index.tolist()) & set(parts.validation.index.tolist())
     wanted = (parts.train, parts.train, parts.validation)
     assert [torch.equal(x[:], y[:]) for x, y in zip(seen, wanted, strict=True)] == [True] * 3
@@ -225,7 +225,7 @@ def test_binarised_images_for_the_model_and_grey_ones_for_bank_and_parses(tmp_pa
     tiny.train(tmp_path / "grey")
     grey, steps[:] = list(steps), []
     tiny.train(tmp_path / "ink", {"data": {"binarise": "dynamic"}})
-    pixels = choose(tiny.data(), Split(), 8).train[:].float() / 255
+    pixels = select(tiny.data(), Split(), 8).train[:].float() / 255
     bank = store.load_bank(tmp_path / "ink" / "bank.safetensors").parts
     assert torch.equal(bank, store.load_bank(tmp_path / "grey" / "bank.safetensors").parts)
     assert len(bank.unique()) > 10
@@ -244,7 +244,7 @@ def test_binarised_images_for_the_model_and_grey_ones_for_bank_and_parses(tmp_pa
 @pytest.mark.parametrize("seed", [0, 3])
 def test_fixed_ink_is_the_same_at_each_use(tmp_path: Path, seed: int, steps: list[Step]) -> None:
     tiny.train(tmp_path / "run", {"data": {"binarise": "fixed"}, "seed": seed})
-    training = choose(tiny.data(), Split(), 8).train
+    training = select(tiny.data(), Split(), 8).train
     once = binarise(training[:].float() / 255, training.index + (seed << 32))  # by seed and place in the set
     for i, step in enumerate(steps):
         assert torch.equal(step.images, once[order(80, seed, "model", i // 5)[i % 5 * 16 :][:16]])
@@ -256,7 +256,7 @@ def test_validation_ink_is_drawn_once(tmp_path: Path, ink: str, monkeypatch: pyt
     elbo = NPDraw.elbo
     monkeypatch.setattr(NPDraw, "elbo", lambda self, x, *rest: (scored.append(x), elbo(self, x, *rest))[1])
     tiny.train(tmp_path / "run", {"data": {"binarise": ink}, "picture_epochs": 1})
-    validation = choose(tiny.data(), Split(), 8).validation
+    validation = select(tiny.data(), Split(), 8).validation
     assert len(scored) == 2
     for x in scored:
         assert torch.equal(x, binarise(validation[:].float() / 255, validation.index))
@@ -292,7 +292,7 @@ def test_a_split_sees_its_own_images_only(tmp_path: Path, split: Split) -> None:
     derive(data, Reading(), split)
     plan(config, data, "cpu")
     trainer.train(config, data, tmp_path / "a", quiet=True)
-    parts = choose(ImageSet("plain", pixels, labels=labels), split, config.data.validation)
+    parts = select(ImageSet("plain", pixels, labels=labels), split, config.data.validation)
     allowed = set(parts.train.index.tolist()) | set(parts.validation.index.tolist())
     assert watched.read == allowed and len(allowed) < 120
     foreign = torch.tensor(sorted(set(range(120)) - allowed))
@@ -363,7 +363,7 @@ def norms_of(module: nn.Module) -> list[nn.BatchNorm2d]:
 def trained(tmp_path: Path, changes: tiny.Settings | None = None) -> tuple[NPDraw, Images]:
     """A model that has learned a little, its BatchNorms' statistics spoilt, with its training images."""
     model = tiny.train(tmp_path / "run", changes)
-    pixels = choose(tiny.data(), Split(), 8).train
+    pixels = select(tiny.data(), Split(), 8).train
     for layer in norms_of(model):
         assert layer.running_mean is not None
         layer.running_mean.fill_(7.0)
@@ -402,7 +402,7 @@ def test_statistics_of_several_batches_are_those_of_one(tmp_path: Path, monkeypa
     calibrate(model, training)
     whole = [(m.running_mean.clone(), m.running_var.clone()) for m in norms_of(model)]  # type: ignore[union-attr]
     canvases = model.render(model.encode(training.pixels[order(80, 0, "calibration", 0)], seed=0))
-    monkeypatch.setattr(calibration, "CHUNK", 38)
+    monkeypatch.setattr(calibration, "IMAGES_AT_ONCE", 38)
     calls = iter(canvases.split(38))
     monkeypatch.setattr(NPDraw, "render", lambda self, drawing: next(calls))  # the same draws in other batches
     for layer in norms_of(model):
@@ -419,7 +419,7 @@ def test_statistics_of_a_number_of_images_that_leaves_one(tmp_path: Path, monkey
     small = {"data": {"height": 8, "width": 8, "canvas": 8}}
     images = tiny.strokes(17, side=8)
     model = untrained(tiny.config(small), images)
-    monkeypatch.setattr(calibration, "CHUNK", 16)
+    monkeypatch.setattr(calibration, "IMAGES_AT_ONCE", 16)
     calibrate(model, Images(Subset(images), torch.arange(17), model.parse(images)))
     assert all(bool(torch.isfinite(x).all()) for x in model.state_dict().values())
 

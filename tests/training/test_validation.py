@@ -11,9 +11,9 @@ from evaluation.extractors import Projection
 from npdraw.bank import PartBank
 from npdraw.cli.plan import plan
 from npdraw.config import Config, from_dict, to_dict
-from npdraw.data import ImageSet, Subset, choose
+from npdraw.data import ImageSet, Subset, select
 from npdraw.errors import InputError
-from npdraw.evaluation.features import Pictures, describe
+from npdraw.evaluation.features import Pictures, extract
 from npdraw.evaluation.frechet import frechet
 from npdraw.evaluation.kernel import kernel_distance
 from npdraw.evaluation.protocol import sampled
@@ -58,7 +58,7 @@ def untrained() -> NPDraw:
 
 @pytest.mark.parametrize(("images", "name"), [(9, "fid"), (20, "fid"), (8, "fid_3"), (4, "fid_3")])
 def test_the_largest_space_that_the_images_fill(images: int, name: str) -> None:
-    validation = choose(DATA, scored().split, 20).validation
+    validation = select(DATA, scored().split, 20).validation
     score = SampleScore(Projection(), validation, validation.index, scored(images=images), CPU)
     assert (score.name, score.count) == (name, images)
     model = untrained()
@@ -66,7 +66,7 @@ def test_the_largest_space_that_the_images_fill(images: int, name: str) -> None:
     index = torch.arange(images) * 20 // images
     real = Pictures(Subset(DATA.train, validation.index[index]), validation.index[index], False)
     pixels = (model.sample(images).images * 255 + 0.5).floor().to(torch.uint8)
-    a, b = (describe(Projection(), x, "cpu", QUIET, "") for x in (sampled(pixels, False), real))
+    a, b = (extract(Projection(), x, "cpu", QUIET, "") for x in (sampled(pixels, False), real))
     assert score(model) == pytest.approx(frechet(a.moments[space], b.moments[space]))
 
 
@@ -79,7 +79,7 @@ def test_too_few_for_any_covariance_are_scored_by_kid() -> None:
         def __call__(self, images: Tensor) -> dict[str, Tensor]:
             return {"8": super().__call__(images)["8"]}
 
-    validation = choose(DATA, scored().split, 20).validation
+    validation = select(DATA, scored().split, 20).validation
     score = SampleScore(Wide(), validation, validation.index, scored(images=8), CPU)
     assert score.name == "kid"
     model = untrained()
@@ -246,7 +246,7 @@ def test_scores_see_validation_images_and_no_test_image(tmp_path: Path) -> None:
     """Other test images change nothing; other validation images change the score."""
     config = scored(epochs=1)
     train(tmp_path / "one", config)
-    validation = choose(DATA, config.split, 20).validation.index
+    validation = select(DATA, config.split, 20).validation.index
     pixels = DATA.train.clone()
     pixels[validation] = 255 - pixels[validation]
     others = ImageSet("strokes", DATA.train, 255 - tiny.strokes(30, seed=1))

@@ -27,6 +27,7 @@ from npdraw.data.splits import shuffled
 from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation.cache import keep, weights_digest
 from npdraw.evaluation.features import Pictures
+from npdraw.model import IMAGES_AT_ONCE
 from npdraw.noise import seed_list
 from npdraw.prior import fixed_batch
 from npdraw.progress import Progress
@@ -36,7 +37,6 @@ LATENT, WIDTH, SMALLEST = 32, 64, 4  # numbers of the latent, channels, side of 
 EPOCHS, RATE, AVERAGE = 20, 3e-3, 0.99
 BATCH, FEWEST, NUMBERS = 64, 8, 50_000  # images per step: most, fewest; most numbers in them
 LEAST, MOST = 300, 2000  # steps: bounded, so that no set takes more than minutes on a CPU
-CHUNK = 256  # images at a time
 PRIOR_STREAM, POSTERIOR_STREAM = 21, 22  # noise streams of draws of the latent
 
 
@@ -116,16 +116,16 @@ class VAE(nn.Module):
     def encode(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Tensor:
         """The latent of each image (N,C,H,W): the posterior's mean, or with a seed a sample. (N,LATENT)"""
         found = [torch.zeros(2, 0, LATENT, device=self.device)]
-        found += [torch.stack(self._posterior(self._images(x))) for x in images.split(CHUNK)]
+        found += [torch.stack(self._posterior(self._images(x))) for x in images.split(IMAGES_AT_ONCE)]
         mean, log_variance = torch.cat(found, dim=1)
         if seed is None:
             return mean
-        return mean + (0.5 * log_variance).exp() * normal(seed, len(images), POSTERIOR_STREAM, self.device)
+        return mean + (0.5 * log_variance).exp() * latents(seed, len(images), POSTERIOR_STREAM, self.device)
 
     @torch.no_grad()
     def decode(self, latent: Tensor) -> Tensor:
         """The picture of each latent (N,LATENT): (N,C,H,W). Batches are padded, so a latent always looks the same."""
-        pictures, size = [latent.new_zeros(0, *self.shape)], min(CHUNK, fixed_batch(self.device))
+        pictures, size = [latent.new_zeros(0, *self.shape)], min(IMAGES_AT_ONCE, fixed_batch(self.device))
         for z in latent.split(size) if len(latent) else ():
             padded = torch.cat([z, z[-1:].expand(size - len(z), -1)])
             pictures.append(self._likelihood(padded).picture()[: len(z)])
@@ -133,15 +133,15 @@ class VAE(nn.Module):
 
     def sample(self, n: int = 1, seed: int | Sequence[int] = 0) -> Tensor:
         """New images (n,C,H,W). Image i belongs to seed + i (or seed[i]), in any batch."""
-        return self.decode(normal(seed, n, PRIOR_STREAM, self.device))
+        return self.decode(latents(seed, n, PRIOR_STREAM, self.device))
 
     @torch.no_grad()
     def elbo(self, images: Tensor, seed: int = 0) -> Elbo:
         """The bound by one sample per image (N,C,H,W), already binarised if the likelihood is Bernoulli."""
         found = [Elbo(*torch.zeros(3, 0, device=self.device))]
-        for i in range(0, len(images), CHUNK):
-            x = self._images(images[i : i + CHUNK])
-            found.append(self._bound(x, normal(seed + i, len(x), POSTERIOR_STREAM, self.device)))
+        for i in range(0, len(images), IMAGES_AT_ONCE):
+            x = self._images(images[i : i + IMAGES_AT_ONCE])
+            found.append(self._bound(x, latents(seed + i, len(x), POSTERIOR_STREAM, self.device)))
         return Elbo(*(torch.cat(xs) for xs in zip(*found, strict=True)))
 
     def _images(self, images: Tensor) -> Tensor:
@@ -150,7 +150,7 @@ class VAE(nn.Module):
         return to_unit(images.to(self.device))
 
 
-def normal(seed: int | Sequence[int], n: int, stream: int, device: torch.device) -> Tensor:
+def latents(seed: int | Sequence[int], n: int, stream: int, device: torch.device) -> Tensor:
     """Standard normal numbers by seed: (n,LATENT) float32"""
     seeds = torch.tensor(seed_list(n, seed), dtype=torch.int64)
     if len(seeds) != n:

@@ -122,7 +122,7 @@ class Evaluate:
         from npdraw import pretrained
         from npdraw.cli import inputs
         from npdraw.config import Reading
-        from npdraw.data import choose, is_images
+        from npdraw.data import is_images, select
         from npdraw.reading import reading_for
 
         if model is None:
@@ -141,7 +141,7 @@ class Evaluate:
         inputs.check_apart(self.out, source)
         data = inputs.read_set(source, reading_for(model, source), self.data_dir)
         checked = own and data.test is None and c.data.digest
-        if checked and choose(data, c.split, c.data.validation).train.digest() != c.data.digest:
+        if checked and select(data, c.split, c.data.validation).train.digest() != c.data.digest:
             raise InputError(
                 f"{self.subject} was trained on other images than {source} holds now, so some held-out images may be "
                 "among them; score against other images with --against"
@@ -152,7 +152,7 @@ class Evaluate:
         """The samples, with light and dark exchanged if they were exchanged in the images to score against."""
         from npdraw.config import Reading
         from npdraw.data import load
-        from npdraw.data.images import describe
+        from npdraw.data.images import shape_text
         from npdraw.progress import Progress
 
         folder = Path(self.subject).expanduser()
@@ -163,7 +163,7 @@ class Evaluate:
         say(
             "\n".join(
                 [
-                    f"{found.name}: {plural(len(found.train), 'sample')}, {describe(*found.train.shape[1:])}",
+                    f"{found.name}: {plural(len(found.train), 'sample')}, {shape_text(*found.train.shape[1:])}",
                     *found.notes,
                 ]
             )

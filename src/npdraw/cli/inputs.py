@@ -19,7 +19,7 @@ from npdraw.canvas import Grid, Stack
 from npdraw.config import BankConfig, Config, DataConfig, Reading
 from npdraw.data import PUBLIC, ImageSet, Subset, data_folder, is_images, is_pictures, load
 from npdraw.data.folder import SUFFIXES
-from npdraw.data.images import describe
+from npdraw.data.images import shape_text
 from npdraw.data.pictures import BROKEN, INVERTED, open_picture
 from npdraw.device import pick_device
 from npdraw.drawing import Drawing
@@ -99,8 +99,8 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
         return own
     images, inverted = read_images(source, reading_for(model, source), count, data_dir)
     if images.shape[1] > c.data.channels or images.shape[2:] != model.decoder.size:
-        wanted = describe(c.data.channels, *model.decoder.size)
-        raise InputError(f"{source} holds images of {describe(*images.shape[1:])}, but the model is for {wanted}")
+        wanted = shape_text(c.data.channels, *model.decoder.size)
+        raise InputError(f"{source} holds images of {shape_text(*images.shape[1:])}, but the model is for {wanted}")
     if inverted and light_on_dark(model, images, said):
         Progress().say(f"{source}: light on dark, unlike the model's own pictures: read with light and dark exchanged")
         images = 255 - images

@@ -10,7 +10,7 @@ from torch.autograd.graph import saved_tensors_hooks
 
 from npdraw.bank import PartBank
 from npdraw.config import Config, ModelStage, PriorStage
-from npdraw.data import ImageSet, choose
+from npdraw.data import ImageSet, select
 from npdraw.distributed import this_process
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -23,7 +23,7 @@ from npdraw.words import plural
 def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     """The plan of a training run. Settings from which no model can be built are refused."""
     world = this_process().world
-    count, validation = map(len, choose(data, config.split, config.data.validation))
+    count, validation = map(len, select(data, config.split, config.data.validation))
     stages: list[PriorStage | ModelStage] = [config.prior_stage, config.model_stage]
     batches = [max(1, min(stage.batch, count) // world) for stage in stages]
     try:

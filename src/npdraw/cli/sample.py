@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from npdraw.cli.options import (
-    CHUNK,
     FEW,
     IN_ANIMATION,
+    MOST_IN_GRID,
     DataDir,
     Decoding,
     Device,
@@ -107,12 +107,12 @@ class Sample:
             say("\n".join([title, *sampling_plan(model, len(seeds), device)]))
             return
         images, drawings, sketches = [], [], []
-        piece = FEW if device == "cpu" and not model.has_likelihood else CHUNK
+        piece = FEW if device == "cpu" and not model.has_likelihood else MOST_IN_GRID
         with Progress(quiet=model.has_likelihood) as progress:  # only a flow is slow enough to need it
             progress.start("drawing", len(seeds))
-            for i in range(0, len(seeds), CHUNK):
-                begun = prefix if prefix is None or len(prefix) == 1 else prefix[i : i + CHUNK]
-                own = seeds[i : i + CHUNK]
+            for i in range(0, len(seeds), MOST_IN_GRID):
+                begun = prefix if prefix is None or len(prefix) == 1 else prefix[i : i + MOST_IN_GRID]
+                own = seeds[i : i + MOST_IN_GRID]
                 sketched, made = model.prior.sample(seed=own, prefix=begun, **options), []
                 for j in range(0, len(own), piece):
                     pictures, drawn = model.depict(sketched[j : j + piece], own[j : j + piece], **settings)
@@ -143,8 +143,8 @@ class Sample:
             written += _animation(model, drawing[:IN_ANIMATION], shown[:IN_ANIMATION], self.out / "animation")
         say(title)
         say_written(*written)
-        if len(seeds) > CHUNK:
-            say(f"grid.png shows the first {CHUNK:,}")
+        if len(seeds) > MOST_IN_GRID:
+            say(f"grid.png shows the first {MOST_IN_GRID:,}")
 
 
 @dataclass

@@ -9,10 +9,10 @@ from typing import Any, ClassVar, Protocol
 from npdraw.cli.complete import Complete
 from npdraw.cli.edit import Edit
 from npdraw.cli.evaluate import Evaluate
-from npdraw.cli.images import Bank, DataInfo, DataShow, Parse
 from npdraw.cli.info import Info
 from npdraw.cli.models import Models
 from npdraw.cli.sample import Animate, Reconstruct, Sample
+from npdraw.cli.sets import Bank, DataInfo, DataShow, Parse
 from npdraw.cli.studio import Studio
 from npdraw.cli.train import Demo, Train
 

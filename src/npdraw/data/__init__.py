@@ -1,6 +1,6 @@
 """Loading of images. No other package knows about image files, archives or downloads.
 
-`load` takes the name of a public set or the path of a user's own images and returns an `ImageSet`. `choose` says which
+`load` takes the name of a public set or the path of a user's own images and returns an `ImageSet`. `select` says which
 of its images a run learns from. Files are in the data folder: the platform's cache folder, $NPDRAW_DATA_DIR, or a
 given one. It has torchvision's layout, so files that torchvision downloaded are used.
 """
@@ -15,13 +15,13 @@ from npdraw.data.chardata import load_chardata
 from npdraw.data.cifar10 import load_cifar10
 from npdraw.data.digits import load_digits
 from npdraw.data.folder import load_folder, load_zip
-from npdraw.data.hub import hub_place, load_hub
+from npdraw.data.hub_datasets import hub_place, load_hub
 from npdraw.data.images import ImageSet, Subset, binarise
 from npdraw.data.mnist import load_mnist
 from npdraw.data.npz import load_npz
 from npdraw.data.omniglot import load_omniglot
 from npdraw.data.parquet import load_parquet
-from npdraw.data.splits import Chosen, choose
+from npdraw.data.splits import Chosen, select
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
@@ -31,11 +31,11 @@ __all__ = [
     "ImageSet",
     "Subset",
     "binarise",
-    "choose",
     "is_images",
     "is_pictures",
     "is_prepared",
     "load",
+    "select",
 ]
 
 PUBLIC: dict[str, Callable[[Path, Path, Progress], ImageSet]] = {

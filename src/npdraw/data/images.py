@@ -73,8 +73,8 @@ class ImageSet:
                 raise InputError(f"{self.name}: the {part} part holds no images; add some or leave it out")
             if x.shape[1:] != self.train.shape[1:]:
                 raise InputError(
-                    f"{self.name}: training images are {describe(*self.train.shape[1:])} but {part} images are "
-                    f"{describe(*x.shape[1:])}; make them alike"
+                    f"{self.name}: training images are {shape_text(*self.train.shape[1:])} but {part} images are "
+                    f"{shape_text(*x.shape[1:])}; make them alike"
                 )
 
     @property
@@ -97,7 +97,7 @@ class ImageSet:
 
     def __str__(self) -> str:
         counts = ", ".join(f"{len(x):,} {part}" for part, x in self.parts.items())
-        return f"{self.name}: {counts} images, {describe(*self.train.shape[1:])}"
+        return f"{self.name}: {counts} images, {shape_text(*self.train.shape[1:])}"
 
     def __repr__(self) -> str:
         return f"ImageSet({self})"
@@ -175,7 +175,7 @@ def binarise(images: Tensor, seeds: Tensor) -> Tensor:
     return (draws < to_float64(images)).float().to(images.device)
 
 
-def describe(channels: int, height: int, width: int) -> str:
+def shape_text(channels: int, height: int, width: int) -> str:
     """The format of images in words: width x height, and grey or colour."""
     return f"{width}x{height} {'grey' if channels == 1 else 'colour'}"
 

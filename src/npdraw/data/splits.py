@@ -1,4 +1,4 @@
-"""`choose`: which training images a run learns from and which it is validated on, as its `Split` says.
+"""`select`: which training images a run learns from and which it is validated on, as its `Split` says.
 
 | by | trains on | validates on |
 |---|---|---|
@@ -32,7 +32,7 @@ class Chosen(NamedTuple):
     validation: Subset
 
 
-def choose(data: ImageSet, split: Split, validation: int) -> Chosen:
+def select(data: ImageSet, split: Split, validation: int) -> Chosen:
     """The images of a split, with at most `validation` validation images if the set has none of its own."""
     count = len(data.train)
     if split.by == "all":

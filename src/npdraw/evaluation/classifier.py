@@ -34,7 +34,7 @@ LEAST, MOST = 300, 2500  # steps: few images are seen more often, and 60,000 nee
 HELD_OUT = 2000
 SHIFT = 2  # pixels
 MIN_IMAGES = 20  # so that two images are held out and BatchNorm has a batch
-CHUNK = 500  # held-out images that are classified at once
+CLASSIFIED_AT_ONCE = 500  # held-out images that are classified at once
 
 
 class Classifier(nn.Module):
@@ -113,7 +113,7 @@ def train_classifier(
             progress.step()
     model.requires_grad_(False).eval()
     right = 0
-    for index in held_out.split(CHUNK):
+    for index in held_out.split(CLASSIFIED_AT_ONCE):
         x = _unit(images, index, device)
         x = binarise(x, index) if ink else x
         right += int((model.certainties(x).argmax(1) == known[index]).sum())

@@ -21,8 +21,8 @@ from npdraw.drawing import Drawing
 from npdraw.editing import tidy
 from npdraw.evaluation.protocol import Drawn
 from npdraw.evaluation.score import Score, figure, known
-from npdraw.model import CHUNK, NPDraw, flow_batch
-from npdraw.noise import choose, seed_list, to_float64, uniform
+from npdraw.model import IMAGES_AT_ONCE, NPDraw, flow_batch
+from npdraw.noise import categorical, seed_list, to_float64, uniform
 from npdraw.progress import Progress
 from npdraw.words import plural
 
@@ -82,7 +82,7 @@ def edit(drawing: Drawing, parts: Tensor, grid: Grid, kind: str, seed: int) -> t
     other, places = own[donor], torch.arange(grid.cells)
     if kind == "part":
         within = (own != other) & (own >= 0) & (other >= 0)
-        within &= places == choose(within.double(), u[:, 1])[:, None]
+        within &= places == categorical(within.double(), u[:, 1])[:, None]
     elif kind == "box":
         within = torch.ones_like(own, dtype=torch.bool)
         for i, at, length in ((1, places // grid.columns, grid.rows), (2, places % grid.columns, grid.columns)):
@@ -128,8 +128,8 @@ def found(model: NPDraw, pictures: Tensor, drawing: Drawing, cells: Tensor | Non
     twice are omitted, since no single part is expected there."""
     grid, bank = model.grid, model.bank.parts.flatten(1)  # (M,D)
     drawing, counts = drawing.to(model.device), torch.zeros(3, dtype=torch.int64, device=model.device)
-    for i in range(0, len(drawing), CHUNK):
-        which = slice(i, i + CHUNK)
+    for i in range(0, len(drawing), IMAGES_AT_ONCE):
+        which = slice(i, i + IMAGES_AT_ONCE)
         (what, times), x = parts_by_place(drawing[which], grid.cells), pictures[which].to(model.device)
         wanted = times == 1 if cells is None else (times == 1) & cells[which].to(model.device)
         again = parts_by_place(model.parse(x), grid.cells)[0]
@@ -146,7 +146,7 @@ def edited(
     """Make one edit of each picture (B,C,H,W) uint8, with the seeds from `seed` on. `how` are options of
     `NPDraw.redraw`."""
     changed, cells = edit(drawings, model.bank.parts, model.grid, kind, seed)
-    size = CHUNK if model.has_likelihood else max(16, flow_batch(model.device))
+    size = IMAGES_AT_ONCE if model.has_likelihood else max(16, flow_batch(model.device))
     made = [pictures[:0]]
     progress.start(f"edits of {KINDS[kind]}", len(pictures))
     for i in range(0, len(pictures), size):

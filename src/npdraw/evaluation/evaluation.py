@@ -18,13 +18,13 @@ from torch import Tensor
 from npdraw import show
 from npdraw.baselines.vae import VAE, load_vae
 from npdraw.canvas import to_bytes, to_unit
-from npdraw.data import ImageSet, Subset, choose
-from npdraw.data import images as at_rest
+from npdraw.data import ImageSet, Subset, select
+from npdraw.data.images import shape_text
 from npdraw.data.splits import shuffled
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.evaluation import diagnosis, protocol
-from npdraw.evaluation.features import Described, Extractor, Pictures, describe, described, filled
+from npdraw.evaluation.features import Extractor, Features, Pictures, extract, filled, stored_features
 from npdraw.evaluation.frechet import frechet, frechet_with_spread
 from npdraw.evaluation.metrics import METRICS, Metric, Need
 from npdraw.evaluation.request import Request
@@ -70,8 +70,8 @@ class Evaluation:
         found = self.subject.shape[1:] if isinstance(self.subject, Tensor) else self._shape
         if found != shape:
             raise InputError(
-                f"{'the samples are' if samples else 'the model draws'} {at_rest.describe(*found)}, but the images of "
-                f"{self.data.name} are {at_rest.describe(*shape)}; score against images of the same kind and size"
+                f"{'the samples are' if samples else 'the model draws'} {shape_text(*found)}, but the images of "
+                f"{self.data.name} are {shape_text(*shape)}; score against images of the same kind and size"
             )
         for name in self.request.metrics:
             if reason := self._missing(METRICS[name]):
@@ -139,20 +139,20 @@ class Evaluation:
         return "inception" in vars(self)
 
     @cached_property
-    def seen_samples(self) -> Described:
-        return describe(self.inception, self.samples, self.device, self.progress, "samples through the network")
+    def seen_samples(self) -> Features:
+        return extract(self.inception, self.samples, self.device, self.progress, "samples through the network")
 
     @cached_property
-    def seen_reference(self) -> Described:
+    def seen_reference(self) -> Features:
         return self._kept(self.sides.reference, self.sides.part)
 
     @cached_property
-    def seen_real(self) -> Described | None:
+    def seen_real(self) -> Features | None:
         return None if self.sides.real is None else self._kept(self.sides.real, self.sides.real_part)
 
-    def _kept(self, pictures: Pictures, part: str) -> Described:
+    def _kept(self, pictures: Pictures, part: str) -> Features:
         title = f"{part} images through the network"
-        return described(self.inception, pictures, self.folder, self.device, self.progress, title)
+        return stored_features(self.inception, pictures, self.folder, self.device, self.progress, title)
 
     @cached_property
     def floors(self) -> dict[str, float | None]:
@@ -189,7 +189,7 @@ class Evaluation:
         if isinstance(self.subject, Tensor) or not self.own:
             return Subset(self.data.train)
         c = self.subject.config
-        return choose(self.data, c.split, c.data.validation).train
+        return select(self.data, c.split, c.data.validation).train
 
     @cached_property
     def parsed(self) -> Drawing:
@@ -200,8 +200,8 @@ class Evaluation:
         """Decode drawings with the options of `decoding`, overridden by `how`: (N,C,H,W) uint8."""
         rebuilt, how = [], self.decoding | how
         self.progress.start(title, len(drawing))
-        for i in range(0, len(drawing), protocol.CHUNK):
-            made = self.model.decode(drawing[i : i + protocol.CHUNK], seed + i, **how)
+        for i in range(0, len(drawing), protocol.SAMPLES_AT_ONCE):
+            made = self.model.decode(drawing[i : i + protocol.SAMPLES_AT_ONCE], seed + i, **how)
             rebuilt.append(to_bytes(made).cpu())
             self.progress.step(count=len(made))
         return torch.cat(rebuilt)
@@ -213,7 +213,7 @@ class Evaluation:
     def distance(self, pixels: Tensor, space: str) -> tuple[float, float]:
         """FID, and its spread, of pictures (N,C,H,W) uint8 that are not the samples."""
         pictures = protocol.sampled(pixels, self.request.ink)
-        seen = describe(self.inception, pictures, self.device, self.progress, "these through the network")
+        seen = extract(self.inception, pictures, self.device, self.progress, "these through the network")
         return frechet_with_spread(seen.moments[space], self.seen_reference.moments[space], seen.kept[space])
 
     @cached_property

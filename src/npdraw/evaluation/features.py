@@ -96,7 +96,7 @@ class Pictures:
 
 
 @dataclass(frozen=True)
-class Described:
+class Features:
     """The features of a set of images."""
 
     count: int
@@ -105,9 +105,9 @@ class Described:
 
 
 @torch.no_grad()
-def describe(
+def extract(
     network: Extractor, pictures: Pictures, device: str | torch.device, progress: Progress, title: str, keep: int = KEPT
-) -> Described:
+) -> Features:
     """One pass of all images through the network."""
     device = torch.device(device)
     size = 8 if device.type == "cpu" else 256  # on a CPU more is not faster, and Inception takes 13 MB per image
@@ -124,12 +124,12 @@ def describe(
             kept[space][first:last] = features[here]
         done += len(images)
         progress.step(count=len(images))
-    return Described(done, moments, kept)
+    return Features(done, moments, kept)
 
 
-def described(
+def stored_features(
     network: Extractor, pictures: Pictures, folder: Path, device: str | torch.device, progress: Progress, title: str
-) -> Described:
+) -> Features:
     """The same, read from `folder` if it was stored before."""
     words = repr((VERSION, network.digest, dict(network.spaces), pictures.digest))
     path = folder / f"{hashlib.sha256(words.encode()).hexdigest()[:32]}.safetensors"
@@ -139,7 +139,7 @@ def described(
             return _unpack(tensors, network, torch.device(device))
         except (InputError, KeyError):
             progress.say(f"{path} is damaged and is computed again")
-    found = describe(network, pictures, device, progress, title)
+    found = extract(network, pictures, device, progress, title)
     tensors = {f"{space}.kept": x for space, x in found.kept.items()}
     for space, moments in found.moments.items():
         tensors |= {f"{space}.moments.{name}": x for name, x in moments.tensors().items()}
@@ -150,11 +150,11 @@ def described(
     return found
 
 
-def _unpack(tensors: dict[str, Tensor], network: Extractor, device: torch.device) -> Described:
+def _unpack(tensors: dict[str, Tensor], network: Extractor, device: torch.device) -> Features:
     moments = {}
     for space in network.spaces:
         start = f"{space}.moments."
         own = {name.removeprefix(start): x for name, x in tensors.items() if name.startswith(start)}
         moments[space] = Moments.from_tensors(own, device)
     kept = {space: tensors[f"{space}.kept"].to(device) for space in network.spaces}
-    return Described(next(iter(moments.values())).count, moments, kept)
+    return Features(next(iter(moments.values())).count, moments, kept)

@@ -24,7 +24,7 @@ from torch import Tensor
 from npdraw.errors import InputError
 from npdraw.noise import to_float64
 
-CHUNK = 4096  # features at a time: limits the memory for float64
+FEATURES_AT_ONCE = 4096  # features at a time: limits the memory for float64
 
 
 class Moments:
@@ -40,7 +40,7 @@ class Moments:
     def of(cls, features: Tensor) -> "Moments":
         """The moments of all features (N,D), on their device."""
         moments = cls(features.shape[1], features.device)
-        for some in features.split(CHUNK):
+        for some in features.split(FEATURES_AT_ONCE):
             moments.add(some)
         return moments
 
@@ -108,7 +108,7 @@ def frechet_with_spread(samples: Moments, reference: Moments, features: Tensor) 
     half = _scaled(vectors, torch.where(seen, values, torch.inf) ** -0.25).T @ reference.root  # T = half.T half
     gap = samples.mean - reference.mean
     added = []
-    for some in features.split(CHUNK):
+    for some in features.split(FEATURES_AT_ONCE):
         c = to_float64(some).to(gap.device) - samples.mean
         moved = c @ half.T
         added.append((2 * c @ gap + (c * c).sum(1) - (moved * moved).sum(1)).cpu())

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from npdraw.baselines.vae import LATENT, PRIOR_STREAM, VAE, normal
+from npdraw.baselines.vae import LATENT, PRIOR_STREAM, VAE, latents
 from npdraw.canvas import Grid, to_bytes
 from npdraw.drawing import Drawing
 from npdraw.evaluation.diagnosis import Seen
@@ -27,7 +27,7 @@ _STREAM = 24  # of the random choice of numbers
 def edit_latent(latent: Tensor, seed: int) -> Tensor:
     """Draw one number of each latent (B,LATENT) again from the prior."""
     which = (uniform(torch.tensor(seed_list(len(latent), seed)), 1, _STREAM) * LATENT).long().to(latent.device)
-    return latent.scatter(1, which, normal(seed, len(latent), PRIOR_STREAM, latent.device).gather(1, which))
+    return latent.scatter(1, which, latents(seed, len(latent), PRIOR_STREAM, latent.device).gather(1, which))
 
 
 def best_spread(before: Tensor, after: Tensor, grid: Grid) -> Share:

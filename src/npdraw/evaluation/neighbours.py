@@ -21,7 +21,7 @@ from npdraw.canvas import Stack, to_unit
 from npdraw.errors import InputError
 from npdraw.noise import to_float64
 
-CHUNK, NUMBERS = 2048, 2**22  # points at a time, and numbers in them: limits the memory
+POINTS_AT_ONCE, NUMBERS = 2048, 2**22  # points at a time, and numbers in them: limits the memory
 NEIGHBOURS = 5  # k, as in Naeem et al.
 ROUNDING = 1e-12  # of a product in float64, as a share of the squared norms
 
@@ -46,7 +46,7 @@ def prdc(real: Tensor, fake: Tensor, k: int = NEIGHBOURS) -> Prdc:
         raise InputError("some features are not finite numbers; look for NaN or infinity in the images")
     fake = fake.to(real.device)
     # Every point is its own nearest point, at distance 0, so the k-th neighbour has index k.
-    r, s = (nearest(x, x, k + 1)[0][:, k].square() for x in (real, fake))  # (N,), (M,)
+    r, s = (k_nearest(x, x, k + 1)[0][:, k].square() for x in (real, fake))  # (N,), (M,)
     centre = to_float64(real.mean(0))  # products of points far from 0 would lose digits
     balls = r.new_zeros(len(fake))
     recalled, covered = r.new_zeros(2, len(real), dtype=torch.bool)
@@ -62,7 +62,7 @@ def prdc(real: Tensor, fake: Tensor, k: int = NEIGHBOURS) -> Prdc:
     return Prdc(precision, recall, float(balls.mean()) / k, coverage)
 
 
-def nearest(points: Tensor, others: Stack, k: int) -> tuple[Tensor, Tensor]:
+def k_nearest(points: Tensor, others: Stack, k: int) -> tuple[Tensor, Tensor]:
     """The k nearest of `others` to each point: distances (N,k) float64, ascending, and indices (N,k).
 
     points (N,D); others (M,D) or images (M,C,H,W) with C H W = D, as bytes or in [0, 1]. These may be on disk; they are
@@ -88,7 +88,7 @@ def nearest(points: Tensor, others: Stack, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _blocks(x: Stack) -> Iterator[slice]:
-    size = max(1, min(CHUNK, NUMBERS // x.shape[1:].numel()))
+    size = max(1, min(POINTS_AT_ONCE, NUMBERS // x.shape[1:].numel()))
     return (slice(first, first + size) for first in range(0, len(x), size))
 
 

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from npdraw.canvas import to_bytes
 from npdraw.config import Config
-from npdraw.data import ImageSet, Subset, choose
+from npdraw.data import ImageSet, Subset, select
 from npdraw.data.splits import shuffled
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -25,7 +25,7 @@ from npdraw.evaluation.features import Pictures
 from npdraw.model import NPDraw
 from npdraw.progress import Progress
 
-CHUNK = 1024  # samples at a time
+SAMPLES_AT_ONCE = 1024  # samples at a time
 REAL_INK, SAMPLES_INK = 1 << 39, 1 << 40  # separate the ink of scored images from that of the reference
 
 
@@ -65,7 +65,7 @@ def sides(
     train, name = Subset(data.train), "test"
     other = None if data.test is None else Subset(data.test)
     if other is None and config is not None:
-        (train, other), name = choose(data, config.split, config.data.validation), "validation"
+        (train, other), name = select(data, config.split, config.data.validation), "validation"
     if other is None and data.validation is not None:
         other, name = Subset(data.validation), "validation"
     if protocol.part == "test" and other is None:
@@ -111,8 +111,8 @@ def draw(model: NPDraw, count: int, seed: int, temperature: float | None, progre
     heat = model.config.temperature if temperature is None else temperature
     pixels, drawings, sketches = [], [], []
     progress.start("drawing samples", count)
-    for i in range(0, count, CHUNK):
-        n = min(CHUNK, count - i)
+    for i in range(0, count, SAMPLES_AT_ONCE):
+        n = min(SAMPLES_AT_ONCE, count - i)
         sketch = model.prior.sample(n, seed + i, heat)
         images, drawing = model.depict(sketch, seed + i, **how)
         pixels.append(to_bytes(images).cpu())

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-from npdraw.model import CHUNK, NPDraw
+from npdraw.model import IMAGES_AT_ONCE, NPDraw
 from npdraw.noise import to_float64
 from npdraw.training.augment import Images
 from npdraw.training.loop import order
@@ -29,11 +29,11 @@ def calibrate(model: NPDraw, training: Images) -> None:
     """
     count = min(CALIBRATION, len(training.pixels))
     chosen = order(len(training.pixels), model.config.seed, "calibration", 0)[:count]  # images may be sorted by class
-    index, mode = chosen.split(CHUNK), model.config.data.binarise
+    index, mode = chosen.split(IMAGES_AT_ONCE), model.config.data.binarise
     model.eval()
     batches = [training.take_ink(i, model.device, mode) for i in index]
     _calibrate(model.posterior, [images for images, _ in batches])
-    parsed, firsts = model.config.model_stage.always_parsed, range(0, count, CHUNK)
+    parsed, firsts = model.config.model_stage.always_parsed, range(0, count, IMAGES_AT_ONCE)
     drawings = (p if parsed else model.encode(x, seed=i) for i, (x, p) in zip(firsts, batches, strict=True))
     _calibrate(model.decoder, [model.render(d) for d in drawings])
 

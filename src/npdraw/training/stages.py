@@ -17,7 +17,7 @@ from npdraw import show
 from npdraw.drawing import Drawing, agreement
 from npdraw.evaluation.features import Extractor
 from npdraw.flow import Flow
-from npdraw.model import CHUNK, Loss, NPDraw
+from npdraw.model import IMAGES_AT_ONCE, Loss, NPDraw
 from npdraw.prior import Prior
 from npdraw.progress import Progress
 from npdraw.training.augment import Images, moves_of, parses_of, some_moves, some_orders
@@ -248,4 +248,4 @@ def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) 
 
 
 def _chunks(count: int) -> list[slice]:
-    return [slice(i, min(i + CHUNK, count)) for i in range(0, count, CHUNK)]
+    return [slice(i, min(i + IMAGES_AT_ONCE, count)) for i in range(0, count, IMAGES_AT_ONCE)]

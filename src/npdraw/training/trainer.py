@@ -14,8 +14,8 @@ from npdraw import show, store
 from npdraw.bank import build_bank
 from npdraw.canvas import Grid
 from npdraw.config import Config, fixed
-from npdraw.data import ImageSet, choose
-from npdraw.data.images import describe
+from npdraw.data import ImageSet, select
+from npdraw.data.images import shape_text
 from npdraw.errors import InputError
 from npdraw.evaluation.features import Extractor
 from npdraw.evaluation.inception import load_inception
@@ -51,7 +51,7 @@ def train(
     run = Run.open(folder, config, writes=fabric.is_global_zero)
     if run.writes:
         run.made = made_by(f"train(config, {data.name!r}, {str(folder)!r})", config, fabric.device, fabric.world_size)
-    parts = choose(data, config.split, config.data.validation)
+    parts = select(data, config.split, config.data.validation)
     with Progress(quiet) as progress:
         scorer = network(device=fabric.device, progress=progress) if config.model_stage.score_every else None
         grid = Grid(*config.canvas_size, config.bank.part_size)
@@ -119,16 +119,16 @@ def settle(config: Config, data: ImageSet) -> Config:
     found, wanted = ((x.channels, x.height, x.width) for x in (data, config.data))
     if found != wanted and config.init:
         raise InputError(
-            f"{data.name} holds images of {describe(*found)}, but {config.init} is a model of {describe(*wanted)}; "
+            f"{data.name} holds images of {shape_text(*found)}, but {config.init} is a model of {shape_text(*wanted)}; "
             "give such images, or a folder of pictures without --size and --colour, which is read in this format"
         )
     if found != wanted:
         raise InputError(
-            f"{data.name} holds images of {describe(*found)}, but the config is for {describe(*wanted)}; give other "
-            f"images, or --data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}; for pictures of "
-            f"your own, --size {config.data.width}x{config.data.height} resizes them"
+            f"{data.name} holds images of {shape_text(*found)}, but the config is for {shape_text(*wanted)}; give "
+            f"other images, or --data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}; for pictures "
+            f"of your own, --size {config.data.width}x{config.data.height} resizes them"
         )
-    chosen = choose(data, config.split, config.data.validation)
+    chosen = select(data, config.split, config.data.validation)
     if config.model_stage.score_every and len(chosen.validation) < FEWEST:
         raise InputError(
             f"{plural(len(chosen.validation), 'validation image')} are too few to score samples against; use more "

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from npdraw.config import Config
 from npdraw.data import Subset
-from npdraw.evaluation.features import Described, Extractor, Pictures, describe, filled
+from npdraw.evaluation.features import Extractor, Features, Pictures, extract, filled
 from npdraw.evaluation.frechet import frechet
 from npdraw.evaluation.kernel import kernel_distance
 from npdraw.evaluation.protocol import draw, sampled
@@ -39,18 +39,18 @@ class SampleScore:
         self.space = spaces[0] if spaces else largest
         self.name = "kid" if not spaces else "fid" if self.space == largest else f"fid_{self.space}"
 
-    def _describe(self, pictures: Pictures) -> Described:
+    def _extract(self, pictures: Pictures) -> Features:
         keep = len(pictures) if self.name == "kid" else 0
-        return describe(self.network, pictures, self.device, QUIET, "", keep)
+        return extract(self.network, pictures, self.device, QUIET, "", keep)
 
     @cached_property
-    def _reference(self) -> Described:
-        return self._describe(self.pictures)
+    def _reference(self) -> Features:
+        return self._extract(self.pictures)
 
     def __call__(self, model: NPDraw) -> float:
         """The score of samples with seeds 0, 1, ..., so that two models are compared on the same noise."""
         pixels = draw(model, self.count, 0, None, QUIET).pixels
-        seen = self._describe(sampled(pixels, self.pictures.ink))
+        seen = self._extract(sampled(pixels, self.pictures.ink))
         if self.name == "kid":
             return kernel_distance(seen.kept[self.space], self._reference.kept[self.space]).mean
         return frechet(seen.moments[self.space], self._reference.moments[self.space])

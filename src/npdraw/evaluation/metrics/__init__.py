@@ -76,16 +76,16 @@ _OF_SAMPLES, _OF_MODELS = Need.SAMPLES | Need.NETWORK, Need.MODEL | Need.NETWORK
 _CLASSIFIER = "Fréchet distance in the features of a classifier of the set"
 _EDITS = "how far edits spread, and whether their parts are in the picture"
 _ALL = (
-    Metric("fid", "samples", _OF_SAMPLES, "Fréchet distance in Inception's features"),
-    Metric("kid", "samples", _OF_SAMPLES, "kernel distance in Inception's features"),
-    Metric("prdc", "samples", _OF_SAMPLES, "precision, recall, density, coverage"),
-    Metric("classifier", "samples", Need.SAMPLES | Need.CLASSES, _CLASSIFIER),
-    Metric("neighbours", "samples", Need.SAMPLES | Need.REAL, "is it copying?"),
-    Metric("rfid", "models", _OF_MODELS, "FID of reconstructions"),
-    Metric("kept", "models", _OF_MODELS | Need.SAMPLES | Need.FLOW, "FID of a flow that has to keep every part"),
-    Metric("nll", "models", Need.MODEL | Need.LIKELIHOOD, "ELBO, IWAE"),
-    Metric("psnr", "models", Need.MODEL, "of parses and reconstructions"),
-    Metric("bank", "models", Need.SAMPLES | Need.MODEL, "use of the parts"),
-    Metric("editing", "editing", Need.SAMPLES | Need.MODEL, _EDITS),
+    Metric("fid", "of_samples", _OF_SAMPLES, "Fréchet distance in Inception's features"),
+    Metric("kid", "of_samples", _OF_SAMPLES, "kernel distance in Inception's features"),
+    Metric("prdc", "of_samples", _OF_SAMPLES, "precision, recall, density, coverage"),
+    Metric("classifier", "of_samples", Need.SAMPLES | Need.CLASSES, _CLASSIFIER),
+    Metric("neighbours", "of_samples", Need.SAMPLES | Need.REAL, "is it copying?"),
+    Metric("rfid", "of_models", _OF_MODELS, "FID of reconstructions"),
+    Metric("kept", "of_models", _OF_MODELS | Need.SAMPLES | Need.FLOW, "FID of a flow that has to keep every part"),
+    Metric("nll", "of_models", Need.MODEL | Need.LIKELIHOOD, "ELBO, IWAE"),
+    Metric("psnr", "of_models", Need.MODEL, "of parses and reconstructions"),
+    Metric("bank", "of_models", Need.SAMPLES | Need.MODEL, "use of the parts"),
+    Metric("editing", "of_edits", Need.SAMPLES | Need.MODEL, _EDITS),
 )
 METRICS = {metric.name: metric for metric in _ALL}

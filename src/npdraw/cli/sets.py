@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from npdraw.cli.options import CHUNK, IN_PAIRS, DataDir, Device, HowRead, Maybe, Source, psnr_text
+from npdraw.cli.options import IN_PAIRS, MOST_IN_GRID, DataDir, Device, HowRead, Maybe, Source, psnr_text
 from npdraw.config import BankConfig, Reading
 from npdraw.errors import InputError
 from npdraw.progress import say, say_written
@@ -103,7 +103,7 @@ class Parse:
             bank, grid, inverted = model.bank, model.grid, model.config.data.inverted
             images = inputs.read_for(model, self.images, self.count, self.data_dir)
         drawings, squared, ratios = [], 0.0, 0.0
-        for x in images.split(CHUNK):
+        for x in images.split(MOST_IN_GRID):
             small = grid.shrink(x.to(device).float() / 255)
             drawings.append(parsing.parse(small, bank.parts, grid))
             whole, each = parsing.psnr(small, render(drawings[-1], bank.parts, grid))
@@ -140,8 +140,8 @@ class DataShow:
     def run(self) -> None:
         if self.out.is_dir() or self.out.suffix.lower() != ".png":
             raise InputError(f"--out {self.out} should be a file that ends in .png")
-        if not 1 <= self.count <= CHUNK:
-            raise InputError(f"--count must be from 1 to {CHUNK:,}, not {self.count}")
+        if not 1 <= self.count <= MOST_IN_GRID:
+            raise InputError(f"--count must be from 1 to {MOST_IN_GRID:,}, not {self.count}")
         import torch
 
         from npdraw import show

@@ -23,8 +23,8 @@ from PIL import Image
 from pyarrow import parquet
 
 from npdraw.config import Reading
-from npdraw.data import hub as module
-from npdraw.data.hub import load_hub
+from npdraw.data import hub_datasets as module
+from npdraw.data.hub_datasets import load_hub
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
@@ -43,7 +43,7 @@ import json, sys, warnings
 warnings.simplefilter("error")
 from pathlib import Path
 from npdraw.config import Reading
-from npdraw.data.hub import load_hub
+from npdraw.data.hub_datasets import load_hub
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 folder = Path(sys.argv[1])

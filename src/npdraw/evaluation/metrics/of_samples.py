@@ -12,7 +12,7 @@ from npdraw.evaluation import neighbours as near
 from npdraw.evaluation.classifier import MIN_IMAGES, Classifier, load_classifier
 from npdraw.evaluation.diagnosis import SHOWN
 from npdraw.evaluation.evaluation import Evaluation
-from npdraw.evaluation.features import Pictures, describe, filled
+from npdraw.evaluation.features import Pictures, extract, filled
 from npdraw.evaluation.frechet import frechet, frechet_with_spread
 from npdraw.evaluation.kernel import FEWEST, kernel_distance
 from npdraw.evaluation.metrics import rows
@@ -72,7 +72,7 @@ def classifier(e: Evaluation) -> Iterator[Score]:
     net = load_classifier(Subset(e.data.train), e.labels, e.request.ink, e.folder, e.device, e.progress)
     (space, dims), title = next(iter(net.spaces.items())), "images through the classifier"
     sides = (e.samples, e.sides.reference, e.sides.real)
-    samples, reference, real = (None if p is None else describe(net, p, e.device, e.progress, title) for p in sides)
+    samples, reference, real = (None if p is None else extract(net, p, e.device, e.progress, title) for p in sides)
     assert samples is not None and reference is not None
     at = reference.moments[space]
     value, spread = frechet_with_spread(samples.moments[space], at, samples.kept[space])
@@ -87,7 +87,7 @@ def _near(e: Evaluation, pictures: Pictures) -> tuple[Tensor, Tensor, Tensor]:
     count = min(LOOKED_FOR, len(e.samples), len(e.held_out))
     which = shuffled(len(pictures), 0)[:count].sort().values
     points = pictures.grey(which, torch.device(e.device)).flatten(1)
-    return which, *near.nearest(points, e.training, NEAREST)
+    return which, *near.k_nearest(points, e.training, NEAREST)
 
 
 def _few_to_copy(e: Evaluation) -> str:

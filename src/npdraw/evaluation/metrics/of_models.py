@@ -11,7 +11,7 @@ from npdraw.evaluation import diagnosis, edits
 from npdraw.evaluation.bounds import Mean, bounds
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.metrics import rows
-from npdraw.evaluation.protocol import CHUNK
+from npdraw.evaluation.protocol import SAMPLES_AT_ONCE
 from npdraw.evaluation.score import Score
 
 
@@ -19,7 +19,7 @@ from npdraw.evaluation.score import Score
 def rfid(e: Evaluation) -> Iterator[Score]:
     """FID of the floor's real images after parser and decoder, and after posterior and decoder."""
     real, model, space = e.real, e.model, e.space(len(e.real))
-    chunks = (slice(i, i + CHUNK) for i in range(0, len(real), CHUNK))
+    chunks = (slice(i, i + SAMPLES_AT_ONCE) for i in range(0, len(real), SAMPLES_AT_ONCE))
     images = (real.take(which, model.device, model.config.data.ink) for which in chunks)
     ways = {"parse": e.parsed, "posterior": Drawing.cat([model.encode(x) for x in images])}
     for way, drawing in ways.items():
