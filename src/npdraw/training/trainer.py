@@ -125,8 +125,8 @@ def settle(config: Config, data: ImageSet) -> Config:
     if found != wanted:
         raise InputError(
             f"{data.name} holds images of {shape_text(*found)}, but the config is for {shape_text(*wanted)}; give "
-            f"other images, or --data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}; for pictures "
-            f"of your own, --size {config.data.width}x{config.data.height} resizes them"
+            f"other images, or --data.channels {found[0]} --data.height {found[1]} --data.width {found[2]}; for "
+            f"pictures of your own, --size {config.data.width}x{config.data.height} resizes them"
         )
     chosen = select(data, config.split, config.data.validation)
     if config.model_stage.score_every and len(chosen.validation) < FEWEST:
