@@ -1,11 +1,12 @@
-"""Which guidance and freedom serve a flow's samples best, and what fewer evaluations cost: FID on validation images.
+"""Which guidance and freedom give a flow's best samples, and what fewer evaluations cost: FID on validation images.
 
     python experiments/levels.py FOLDER [--data SOURCE] [--inception FILE] [--evaluations]
 
-FOLDER is a run of table1.py, or a saved model. Guidances, none among them, are tried at the freedom of 0.5, then
-freedoms at the best of them. Chosen is the least freedom whose FID is within 1.5 % of the best: a picture should keep
-to its drawing where that costs nothing. The choice goes into the model's config.json. With --evaluations it stays as it
-is, and is scored with fewer and more evaluations. All rows go into levels.json, and none is taken twice.
+FOLDER is a run of table1.py, or a saved model. The script first tries guidances of the prior at freedom 0, where a
+picture shows what the prior drew. Then it tries guidances of the flow at freedom 0.5, and then freedoms. It chooses the
+smallest freedom whose FID is within 1.5 % of the best: a picture should keep to its drawing where that costs nothing.
+The choice goes into the model's config.json. With --evaluations the settings stay as they are, and are scored with
+fewer and more evaluations. All rows go into levels.json. A row that is there is not measured again.
 """
 
 import argparse
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from npdraw import NPDraw, store
-from npdraw.config import DecoderConfig
+from npdraw.config import Config
 from npdraw.data import load, select
 from npdraw.device import pick_device
 from npdraw.evaluation.inception import load_inception
@@ -27,37 +28,45 @@ from table1 import preset_of, weights_of
 
 ROWS = Path(__file__).with_suffix(".json")
 GUIDANCES, FREEDOMS, EVALUATIONS = (0.0, 0.7, 1.0, 1.4), (0.0, 0.25, 0.5, 0.75, 1.0), (5, 9, 13, 35)
-AT = 0.5  # the freedom that guidances are tried at
+PRIOR_GUIDANCES = (0.0, 0.4, 0.8, 1.2)
+AT = 0.5  # the freedom at which guidances of the flow are tried
 NEAR = 1.015  # times the best FID
 
 
 class Levels:
-    """The FID of one model by its decoder's settings, each taken once; `rows` are known from before."""
+    """The FID of one model by the settings of its prior and decoder, each measured once; `rows` are known already."""
 
     def __init__(self, model: NPDraw, score: SampleScore, rows: list[dict[str, Any]]):
         self.model, self.score, self.rows = model, score, rows
 
-    def __call__(self, **told: Any) -> float:
-        config = self.model.config
-        decoder = replace(config.decoder, **told)
-        row = {name: getattr(decoder, name) for name in ("evaluations", "freedom", "guidance")}
+    def __call__(self, config: Config) -> float:
+        row = {name: getattr(config.decoder, name) for name in ("evaluations", "freedom", "guidance")}
+        if config.prior.guide:
+            row["prior_guidance"] = config.prior.guidance
         for known in self.rows:
             if known.items() >= row.items():
                 return known[self.score.name]
-        self.model.config = replace(config, decoder=decoder)
+        own, self.model.config, self.model.prior.guidance = self.model.config, config, config.prior.guidance
         row[self.score.name] = self.score(self.model)
-        self.model.config = config
+        self.model.config, self.model.prior.guidance = own, own.prior.guidance
         self.rows.append(row)
         print(row, flush=True)
         return row[self.score.name]
 
-    def best(self) -> DecoderConfig:
-        """The settings of this model's decoder, with the guidance and the freedom chosen."""
-        decoder = self.model.config.decoder
-        guidance = min(GUIDANCES if decoder.guide else (0.0,), key=lambda x: self(freedom=AT, guidance=x))
-        found = {x: self(freedom=x, guidance=guidance) for x in FREEDOMS}
-        freedom = min(x for x in FREEDOMS if found[x] <= NEAR * min(found.values()))
-        return replace(decoder, freedom=freedom, guidance=guidance)
+    def best(self) -> Config:
+        """The model's config with the chosen guidances and freedom."""
+
+        def at(config: Config, **settings: Any) -> Config:
+            return replace(config, decoder=replace(config.decoder, **settings))
+
+        config = self.model.config
+        if config.prior.guide:
+            tried = [replace(config, prior=replace(config.prior, guidance=x)) for x in PRIOR_GUIDANCES]
+            config = min(tried, key=lambda c: self(at(c, freedom=0.0)))
+        if config.decoder.guide:
+            config = min((at(config, guidance=x) for x in GUIDANCES), key=lambda c: self(at(c, freedom=AT)))
+        found = {x: self(at(config, freedom=x)) for x in FREEDOMS}
+        return at(config, freedom=min(x for x in FREEDOMS if found[x] <= NEAR * min(found.values())))
 
 
 def main(words: list[str] | None = None) -> None:
@@ -82,11 +91,13 @@ def main(words: list[str] | None = None) -> None:
     )
     if given.evaluations:
         for count in EVALUATIONS:
-            levels(evaluations=count)
+            levels(replace(c, decoder=replace(c.decoder, evaluations=count)))
     else:
         settings = json.loads(read_text(weights / store.SETTINGS))
         chosen = levels.best()
-        settings["config"]["decoder"] |= {"freedom": chosen.freedom, "guidance": chosen.guidance}
+        decoder = chosen.decoder
+        settings["config"]["decoder"] |= {"freedom": decoder.freedom, "guidance": decoder.guidance}
+        settings["config"]["prior"] |= {"guidance": chosen.prior.guidance}
         write_text(weights / store.SETTINGS, json.dumps(settings, indent=2) + "\n")
     known[preset_of(c)] = {**about, "samples": levels.score.count, "rows": levels.rows}
     write_text(ROWS, json.dumps(known, indent=1) + "\n")

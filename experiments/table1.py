@@ -1,14 +1,15 @@
 """The paper's Table 1, row by row: from data to FID, and on to a model that comes with the package.
 
     python experiments/table1.py train NAME [--data SOURCE] [--seed S] [--out DIR] [--device D] [--inception FILE]
-                                       [--init FOLDER] [--epochs N]
+                                       [--init FOLDER] [--prior-epochs N] [--epochs N]
     python experiments/table1.py score FOLDER [--data SOURCE] [--inception FILE] [--cache DIR] [--count N]
     python experiments/table1.py table
     python experiments/table1.py ship FOLDER NAME
 
 `train` trains the preset NAME in OUT/NAME-seedS, or goes on with what lies there, and leaves its weights, made small,
-in OUT/NAME-seedS/shipped. With --init it is another spell of the model that an earlier one left in FOLDER: N more
-epochs of stage two, from its weights. `score` takes the scores of such a run, or of a saved model, by the protocol
+in OUT/NAME-seedS/shipped. With --init it is another spell of the model that an earlier one left in FOLDER, from its
+weights: --epochs more epochs of stage two, and none of stage one, unless --prior-epochs gives some or the preset has
+come to have another prior. `score` takes the scores of such a run, or of a saved model, by the protocol
 `paper` into FOLDER/scores, and the row into table1.json. A model is scored once. A row that is to be replaced has to be
 removed by hand, and that is to be told: test images choose nothing. With --count it is a try and no row. `table` writes
 the tables of docs/results.md and README.md from the rows. `ship` puts a scored model into the package, with its card.
@@ -43,6 +44,7 @@ from npdraw.evaluation.request import Request
 from npdraw.evaluation.score import Score, figure
 from npdraw.files import read_tensors, read_text, replacing, write_text
 from npdraw.progress import Progress
+from npdraw.training.trainer import new_prior
 from npdraw.training.trainer import train as train_model
 from sets import SETS
 
@@ -51,6 +53,7 @@ ROWS = ROOT / "experiments" / "table1.json"
 README, RESULTS, LIST = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "models.md"
 MODELS = ROOT / "src" / "npdraw" / "models"
 BEFORE = "before.jsonl"  # of a run, the metrics of the spells before it
+EDITS = 5_000  # edits of a flow's samples
 PLUS = "-plus"  # of the presets past the paper
 TABLE = [name for name, facts in SETS.items() if facts.paper is not None]
 Row = dict[str, Any]
@@ -58,22 +61,25 @@ Row = dict[str, Any]
 
 def train(
     name: str, source: str | None, seed: int, out: Path, device: str, inception: Path | None, init: Path | None,
-    epochs: int | None,
+    prior_epochs: int | None, epochs: int | None,
 ) -> None:  # fmt: skip
-    """Train a preset, or go on with it; from the weights of an earlier spell, stage two alone."""
+    """Train a preset, or continue with it. From the weights of an earlier spell, only what is new or asked for."""
     config = replace(store.read_config(store.presets()[name]), seed=seed)
     folder = out / f"{name}-seed{seed}"
     if epochs is not None:
         config = replace(config, model_stage=replace(config.model_stage, epochs=epochs))
     if init is not None:
-        prior = replace(config.prior_stage, epochs=0)
         whole = init / "model"  # in full precision
         start = whole if (whole / store.SETTINGS).is_file() else weights_of(init)
-        config = replace(config, init=str(start), prior_stage=prior)
+        config = replace(config, init=str(start))
+        if prior_epochs is None and not new_prior(config, store.model_config(start)):
+            prior_epochs = 0
         if store.model_config(config.init).decoder.guide:  # which has learned what it should
             config = replace(config, model_stage=replace(config.model_stage, guide_epochs=0))
         if folder.resolve() == init.resolve():
             raise InputError(f"{folder} holds the weights to start from; give another --out")
+    if prior_epochs is not None:
+        config = replace(config, prior_stage=replace(config.prior_stage, epochs=prior_epochs))
     with Progress() as progress:
         data = load(source or config.data.source, progress=progress)
         progress.say(str(data))
@@ -114,7 +120,8 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
         if c.data.digest not in ("", chosen.train.digest()):
             raise InputError(f"{folder} was trained on other images than {source or name} holds; give --data")
         network = load_inception(inception, device=device, progress=progress)
-        few = Request.images if count is None else min(count, Request.images)
+        edits = Request.images if model.has_likelihood else EDITS
+        few = edits if count is None else min(count, edits)
         request = Request(count=count, ink=c.data.ink, images=few)
         kept = cache or data_folder() / "scores"
         evaluation = Evaluation(model, data, request, lambda: network, kept, device, progress=progress)
@@ -290,6 +297,7 @@ def main(words: list[str] | None = None) -> int:
     trains.add_argument("--seed", type=int, default=0)
     trains.add_argument("--out", type=Path, default=Path("runs/table1"))
     trains.add_argument("--init", type=Path)
+    trains.add_argument("--prior-epochs", type=int)
     trains.add_argument("--epochs", type=int)
     trains.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
     for verb in (scores, ships):
@@ -305,7 +313,7 @@ def main(words: list[str] | None = None) -> int:
         match given.verb:
             case "train":
                 where = (given.out, given.device, given.inception)
-                train(given.name, given.data, given.seed, *where, given.init, given.epochs)
+                train(given.name, given.data, given.seed, *where, given.init, given.prior_epochs, given.epochs)
             case "score":
                 score(given.folder, given.data, given.inception, given.cache, given.count)
             case "table":

@@ -22,6 +22,8 @@ LARGEST = 10**12  # a finite upper bound for numbers that have none
 BOUNDS: dict[str, tuple[float, float]] = {  # lower and upper bounds; all other numbers are counts of at least 1
     "prior.dropout": (0, 0.99),
     "prior.shifts": (0, 8),
+    "prior.guide": (0, LARGEST),
+    "prior.guidance": (0, 10),
     "posterior.layers": (3, 100),  # the first three have stride 2
     "decoder.evaluations": (1, EVALUATIONS),
     "decoder.freedom": (0, 1),
@@ -203,6 +205,11 @@ class PriorConfig:
     always a prefix, and completions need no particles."""
     choice_width: int = 64
     """Hidden width of the three MLPs that choose what, where and whether."""
+    guide: int = 0
+    """Width of a guide, a smaller prior with half the blocks that is trained beside the prior; 0: no guide."""
+    guidance: float = 0.0
+    """How far the choice of parts is pushed away from the guide's, as a multiple of the difference of their
+    log-probabilities; 0: not at all. Probabilities of given drawings never include the guide."""
 
 
 @dataclass(frozen=True)
@@ -263,6 +270,8 @@ class PriorStage:
     """Steps over which the rate rises from 0."""
     decay: bool = False
     """Let the rate fall to 0 by a cosine."""
+    optimizer: Literal["adam", "muon"] = "adam"
+    """adam, or muon: Muon for the matrices of the prior's blocks, Adam for all other weights."""
     ema: float = 0.0
     """Decay of the running average of weights; 0 for none."""
     patience: int = 0
@@ -387,16 +396,20 @@ class Config:
         ):
             if value and self.decoder.likelihood != "flow":
                 raise InputError(f"{name} is only for flows; give --{name} 0, or --decoder.likelihood flow")
-        if self.decoder.guide >= self.decoder.width:
-            raise InputError(
-                f"a guide must be narrower than its flow; give --decoder.guide less than {self.decoder.width}, or 0"
-            )
-        for name, value in (
-            ("decoder.guidance", self.decoder.guidance),
-            ("model-stage.guide-epochs", self.model_stage.guide_epochs),
+        for part, net in (("decoder", self.decoder), ("prior", self.prior)):
+            if net.guide >= net.width:
+                whose = "flow" if part == "decoder" else "prior"
+                raise InputError(
+                    f"a guide must be narrower than its {whose}; give --{part}.guide less than {net.width}, or 0"
+                )
+        for name, value, guide in (
+            ("decoder.guidance", self.decoder.guidance, self.decoder.guide),
+            ("model-stage.guide-epochs", self.model_stage.guide_epochs, self.decoder.guide),
+            ("prior.guidance", self.prior.guidance, self.prior.guide),
         ):
-            if value and not self.decoder.guide:
-                raise InputError(f"{name} needs a guide; give --decoder.guide its width, or --{name} 0")
+            if value and not guide:
+                part = "prior" if name.startswith("prior") else "decoder"
+                raise InputError(f"{name} needs a guide; give --{part}.guide its width, or --{name} 0")
         if self.decoder.freedom and not self.model_stage.noise:
             raise InputError(
                 "decoder.freedom needs a flow that learns from noise; give --model-stage.noise, or --decoder.freedom 0"
@@ -446,7 +459,7 @@ def fixed(config: Config) -> dict[str, Any]:
     parts = {"bank": config.bank, "prior": config.prior, "posterior": config.posterior, "decoder": config.decoder}
     nets = {f"{part}.{name}": value for part, group in parts.items() for name, value in vars(group).items()}
     decoded = ("decoder.evaluations", "decoder.freedom", "decoder.guidance")
-    free = ("prior.dropout", "prior.orders", "posterior.whether", *decoded)  # these change no net
+    free = ("prior.dropout", "prior.orders", "prior.guidance", "posterior.whether", *decoded)  # these change no net
     return {name: value for name, value in (data | nets).items() if name not in free}
 
 

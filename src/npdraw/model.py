@@ -43,6 +43,7 @@ from npdraw.prior import Prior, fixed_batch
 from npdraw.projection import project
 
 IMAGES_AT_ONCE = 256  # images at a time in functions that take a whole set
+PLAIN = 0.25  # share of canvases without noise that a flow learns from, since edits have none
 KEPT_FROM = 0.5  # noise level below which kept parts are projected; above it the picture has not taken shape
 _POSTERIOR_STREAM, _NOISE_STREAM, _VEIL_STREAM = 1, 3, 4  # the last two: noise of a flow's picture and of its canvas
 
@@ -487,9 +488,9 @@ class NPDraw(nn.Module):
 
     def flow_loss(self, net: Flow, images: Tensor, parses: Drawing) -> Tensor:
         """The error of a flow (the decoder or its guide) on one batch: (). The canvases of the parses carry noise of
-        random strength, and some of the parses are unfinished."""
+        random strength, a share `PLAIN` of them none. Some of the parses are unfinished."""
         stage, b, device = self.config.model_stage, len(images), images.device
-        strength = stage.noise * torch.rand(b, device=device)
+        strength = stage.noise * (torch.rand(b, device=device) / (1 - PLAIN) - PLAIN / (1 - PLAIN)).clamp_min(0)
         veil = torch.randn(b, images.shape[1], *self.config.canvas_size, device=device)
         shown = self._unfinished(parses, stage.unfinished) if stage.unfinished else parses
         clear = None

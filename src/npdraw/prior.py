@@ -11,6 +11,9 @@ Choices, where paper and released code are silent or differ (docs/decisions.md g
   little about which of many similar parts was drawn. With tokens the part is always embedded this way.
 - `shifts` (ours): the prior also learns the parses of images moved by a few pixels. The start token says by how much.
   Samples are never marked as moved.
+- `guide` (ours): a smaller prior that makes the same errors, only larger ones. So sampling pushes the choice of a part
+  away from the guide's choice, by `guidance` times the difference of their log-probabilities (Karras et al. 2024 do so
+  with diffusion). Probabilities of given drawings are those of the prior alone.
 - Positions give the number of the step that is drawn next; in a parse this is its place. A prior that learned with
   `orders` (ours) also draws steps in other orders than that of their numbers, so that kept steps can come first.
 - Prior, posterior and parser make canvases with the same functions of canvas.py, on the padded grid.
@@ -153,9 +156,12 @@ class Prior(nn.Module):
         shifts: int = 0,
         orders: bool = False,
         choice_width: int = 64,
+        guide: int = 0,
+        guidance: float = 0.0,
     ):
         super().__init__()
         self.bank, self.grid, self.mask, self.no_repeat, self.orders = bank, grid, mask, no_repeat, orders
+        self.guidance = guidance
         self.steps = self.places = grid.cells
         self._watch: Callable[[Tensor], None] | None = None
         tokens = stem == "tokens"
@@ -172,6 +178,12 @@ class Prior(nn.Module):
         self.norm = nn.LayerNorm(width)
         head = partial(_mlp_head, width, choice_width)
         self.what, self.where, self.whether = head(len(bank)), head(self.places), head(1)
+        self.guide: Prior | None = None
+        if guide:
+            self.guide = Prior(
+                PartBank(bank.parts), grid, guide, -(-depth // 2), max(1, guide // head_dim), head_dim, 4 * guide,
+                dropout, stem, stem_channels, mask, no_repeat, parts, shifts, orders, choice_width,
+            )  # fmt: skip
 
     def watch(self, call: Callable[[Tensor], None]) -> None:
         """Run `call(x)` before each step, on the input of the heads. It may wait, or raise an error to stop."""
@@ -302,12 +314,11 @@ class Prior(nn.Module):
                 raise InputError("this prior never draws in the same place twice, but the prefix does")
             prefix = prefix[torch.arange(len(seeds)) % len(prefix)] if len(seeds) else prefix[:0]
         size, found, settings = fixed_batch(device), [], (temperature, top_k, top_p)
+        known = *settings, self.guidance
         for first in range(0, len(seeds), size):
             index = torch.arange(first, first + size, device=device).clamp_max(len(seeds) - 1)  # pad with the last
             if device.type == "cuda" and prefix is None and order is None:
-                drawn = Drawing(
-                    *replay(self, settings, lambda s: self.draw(s, *settings, None).tensors(), seeds[index])
-                )
+                drawn = Drawing(*replay(self, known, lambda s: self.draw(s, *settings, None).tensors(), seeds[index]))
             else:
                 drawn = self.draw(seeds[index], *settings, prefix[index] if prefix else None, order)
             found.append(drawn[: len(seeds) - first])
@@ -362,15 +373,22 @@ class Stepper:
         self.used = torch.zeros(batch, prior.places, dtype=torch.bool, device=parts.device)  # (B,L)
         self.drawing = Drawing(*torch.zeros(3, batch, prior.steps, dtype=torch.int64, device=parts.device))
         self.x = self._attend(prior.start.expand(batch, -1))  # (B,W), the input of the heads for step t
+        self.guide = Stepper(prior.guide, batch, order) if prior.guide is not None and prior.guidance else None
 
     def choices(self) -> Choices:
         """Logits of step t, the next one: (B,M), (B,L), (B,)"""
         choices = self.prior.heads(self.x)
+        if self.guide is not None:
+            what = choices.what.log_softmax(-1)
+            away = what - self.guide.choices().what.log_softmax(-1)
+            choices = choices._replace(what=what + self.prior.guidance * away)
         return choices.forbid(self.used) if self.prior.no_repeat else choices
 
     def take(self, step: Drawing) -> None:
         """Append B drawings of one step as step t."""
         prior = self.prior
+        if self.guide is not None:
+            self.guide.take(step)
         for kept, new in zip(self.drawing.tensors(), step.tensors(), strict=True):
             kept[:, self.order[self.t]] = new[:, 0]
         self.t += 1
@@ -385,6 +403,8 @@ class Stepper:
 
     def reindex(self, index: Tensor) -> None:
         """Replace drawing i by drawing index[i], (B,) int64, with its steps and caches."""
+        if self.guide is not None:
+            self.guide.reindex(index)
         for cache in self.caches:
             cache.reindex(index)
         self.cells = None if self.cells is None else self.cells[index]

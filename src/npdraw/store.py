@@ -62,7 +62,7 @@ def load_drawing(path: str | Path, bank: PartBank | None = None) -> Drawing:
 
 def save_model(model: NPDraw, folder: str | Path, small: bool = False) -> None:
     """Write weights and config to a folder. `small` stores float tensors in half precision, and the convolutions of a
-    flow in 8 bits. All are loaded as float32 again.
+    flow and the matrices of its prior's blocks in 8 bits. All are loaded as float32 again.
 
     The provenance of the weights is stored with them, if it is known: if the model was trained or loaded.
     """
@@ -73,12 +73,13 @@ def save_model(model: NPDraw, folder: str | Path, small: bool = False) -> None:
 
 
 def _shrunk(model: NPDraw) -> dict[str, Tensor]:
-    """The weights as `small` stores them. A convolution becomes integers from -127 to 127, with one factor per output
-    channel."""
+    """The weights as `small` stores them. A convolution or a matrix becomes integers from -127 to 127, with one factor
+    per output."""
     state = dict[str, Tensor]()
     for name, x in model.state_dict().items():
-        if isinstance(model.decoder, Flow) and name.startswith("decoder.") and x.ndim == 4:
-            factor = (x.abs().amax((1, 2, 3), keepdim=True) / 127).clamp_min(1e-30).bfloat16()
+        large = (name.startswith("decoder.") and x.ndim == 4) or (name.startswith("prior.blocks.") and x.ndim == 2)
+        if isinstance(model.decoder, Flow) and large:
+            factor = (x.abs().amax(tuple(range(1, x.ndim)), keepdim=True) / 127).clamp_min(1e-30).bfloat16()
             state[name], state[name + FACTOR] = (x / factor).round().clamp(-127, 127).to(torch.int8), factor
         else:
             state[name] = x.half() if x.is_floating_point() else x
@@ -91,7 +92,7 @@ def _grown(tensors: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     rest = {k: v for k, v in tensors.items() if k.removesuffix(FACTOR) not in factors}
     for name, factor in factors.items():
         weight = tensors[name]
-        fitting = weight.ndim == 4 and factor.shape == (len(weight), 1, 1, 1)
+        fitting = weight.ndim in (2, 4) and factor.shape == (len(weight), *[1] * (weight.ndim - 1))
         if weight.dtype != torch.int8 or not fitting or not factor.is_floating_point():
             raise InputError(f"{path}: {name}{FACTOR} does not fit its weights")
         rest[name] = weight.float() * factor.float()

@@ -31,12 +31,14 @@ SCORED = 1_000  # validation images that stage two is scored on while it trains
 
 
 class PriorLoss(NamedTuple):
-    """Minus log p of parses in nats per image, in total and by variable."""
+    """Minus log p of parses in nats per image, by variable, and that of the prior's guide (0 without one). `total` is
+    their sum, which is minimised: the two share no weights."""
 
     total: Tensor
     what: Tensor
     where: Tensor
     whether: Tensor
+    guide: Tensor
 
 
 class PriorObjective(nn.Module):
@@ -49,10 +51,13 @@ class PriorObjective(nn.Module):
     def forward(
         self, what: Tensor, where: Tensor, whether: Tensor, order: Tensor | None = None, move: Tensor | None = None
     ) -> PriorLoss:
+        drawing, guide = Drawing(what, where, whether), self.prior.guide
         with autocast(what.device, self.precision):
-            terms = self.prior.terms(Drawing(what, where, whether), order, move)
-        parts = [-x.sum(1).mean() for x in terms]
-        return PriorLoss(parts[0] + parts[1] + parts[2], *parts)
+            terms = self.prior.terms(drawing, order, move)
+            own, zero = -terms.total().mean(), torch.zeros((), device=what.device)
+            guides = zero if guide is None else -guide.terms(drawing, order, move).total().mean()
+        what_, where_, whether_ = (-x.sum(1).mean() for x in terms)
+        return PriorLoss(own + guides, what_, where_, whether_, guides)
 
 
 class GuideLoss(NamedTuple):
@@ -133,7 +138,8 @@ def fit_prior(
         run.log("prior", 0, after_epoch(-1, 0))
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
     work = (batch_of, after_epoch, extra)
-    stage = Stage("prior", objective, *settings, *work, "prior-stage.batch", patience=s.patience)
+    matrices = _matrices(model.prior) if s.optimizer == "muon" else []
+    stage = Stage("prior", objective, *settings, *work, "prior-stage.batch", matrices, patience=s.patience)
     fit(fabric, run, stage, len(training.pixels), progress)
     if extra:
         objective.load_state_dict(best_weights(extra))
@@ -153,15 +159,20 @@ def fit_guide(fabric: Fabric, run: Run, model: NPDraw, training: Images, progres
         return {}
 
     settings = (s.guide_epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
-    inner = _inner(guide, s.optimizer)
+    inner = _convolutions(guide) if s.optimizer == "muon" else []
     stage = Stage("guide", GuideObjective(model), *settings, batch_of, after_epoch, {}, "model-stage.batch", inner)
     fit(fabric, run, stage, len(training.pixels), progress)
 
 
-def _inner(net: nn.Module, optimizer: str) -> list[nn.Parameter]:
-    """The parameters of a net for Muon: the weights of all convolutions except the first and the last."""
-    weights = [p for p in net.parameters() if p.ndim == 4 and p.requires_grad]
-    return weights[1:-1] if optimizer == "muon" else []
+def _convolutions(net: nn.Module) -> list[nn.Parameter]:
+    """The parameters of a decoder for Muon: the weights of all convolutions except the first and the last."""
+    return [p for p in net.parameters() if p.ndim == 4 and p.requires_grad][1:-1]
+
+
+def _matrices(prior: Prior) -> list[nn.Parameter]:
+    """The parameters of a prior for Muon: the matrices of its blocks, and of its guide's."""
+    own = [p for p in prior.blocks.parameters() if p.ndim == 2]
+    return own if prior.guide is None else own + _matrices(prior.guide)
 
 
 def fit_model(
@@ -210,7 +221,7 @@ def fit_model(
 
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
     work = (batch_of, after_epoch, extra)
-    inner = _inner(model.decoder, s.optimizer)
+    inner = _convolutions(model.decoder) if s.optimizer == "muon" else []
     stage = Stage("model", ModelObjective(model), *settings, *work, "model-stage.batch", inner, s.patience)
     fit(fabric, run, stage, len(training.pixels), progress)
     if score is None or not extra:

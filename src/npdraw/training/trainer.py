@@ -72,7 +72,9 @@ def train(
         if fabric.device.type == "cuda":  # the layout that convolutions use there, so no step converts it
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if start is not None:
-            model.load_state_dict(model.state_dict() | _widened(start.state_dict(), model.state_dict()))
+            model.load_state_dict(model.state_dict() | _taken(start, model))
+            if new_prior(config, start.config):
+                progress.say(f"the prior has other settings than that of {config.init}, so a new one is trained")
         training = resident(parts.train, model, config.seed, config.data.mirrored)
         validation = resident(parts.validation, model, 0)
         if run.writes:
@@ -102,14 +104,22 @@ def train(
     return model
 
 
-def _widened(start: dict[str, Tensor], wanted: dict[str, Tensor]) -> dict[str, Tensor]:
-    """The weights to start from. They may lack a guide, or the channel of maps in a flow's first layer. That channel
-    starts at 0, so the flow starts unchanged."""
-    found = dict(start)
-    for name, x in start.items():
+def _taken(start: NPDraw, model: NPDraw) -> dict[str, Tensor]:
+    """The weights that a model takes from another one. A prior of other sizes is new, except for its bank. A flow may
+    lack a guide, or the channel of maps in its first layer. That channel starts at 0, so the flow starts unchanged."""
+    found, wanted = start.state_dict(), model.state_dict()
+    if new_prior(model.config, start.config):
+        found = {name: x for name, x in found.items() if not name.startswith("prior.") or ".bank." in name}
+    for name, x in found.items():
         if name.startswith("decoder.") and x.ndim == 4 and wanted[name].shape[1] == x.shape[1] + 1:
             found[name] = torch.cat([x, torch.zeros_like(x[:, :1])], dim=1)
     return found
+
+
+def new_prior(config: Config, start: Config) -> bool:
+    """Whether the prior of a config does not fit the weights of the config to start from."""
+    own, wanted = fixed(start), fixed(config)
+    return any(own[name] != value for name, value in wanted.items() if name.startswith("prior."))
 
 
 def settle(config: Config, data: ImageSet) -> Config:
@@ -157,10 +167,17 @@ def _check_start(config: Config) -> str:
             f"this run starts from {config.init}, but there is no model at {Path(config.init).absolute()}; give its "
             "present path with --init"
         )
-    own = fixed(store.model_config(config.init))
+    start = store.model_config(config.init)
+    own = fixed(start)
+    if new_prior(config, start) and not config.prior_stage.epochs:
+        raise InputError(
+            f"the prior has other settings than that of {config.init}, so a new one has to be trained; give "
+            "--prior-stage.epochs, or omit the settings of the prior"
+        )
     for name, value in fixed(config).items():
-        # a guide or maps may be added to a model without them
-        if value != own[name] and (name not in ("decoder.guide", "decoder.maps") or own[name]):
+        # a prior may be new, and a guide or maps may be added to a flow without them
+        added = name.startswith("prior.") or (name in ("decoder.guide", "decoder.maps") and not own[name])
+        if value != own[name] and not added:
             option = name.replace("_", "-")
             raise InputError(
                 f"{option} {value} does not fit the weights of {config.init}, which are for {own[name]}; omit "

@@ -13,6 +13,8 @@ from npdraw.evaluation.protocol import Drawn
 from npdraw.evaluation.score import Score, known
 from npdraw.noise import to_float64
 
+COMPARED = 1_000  # parses whose images are compared
+
 
 def _edits(e: Evaluation) -> int:
     """The number of samples to edit."""
@@ -57,6 +59,6 @@ def editing(e: Evaluation) -> Iterator[Score]:
         note = f"{unit}; {sum(p.numel() for p in e.vae.parameters()):,} weights"
         yield Score("nll_vae", "  NLL by ELBO of that VAE", -bound, note=note)
     else:
-        between = edits.diversity(model, seen.parses, **e.decoding)
+        between = edits.diversity(model, seen.parses[:COMPARED], **e.decoding)
         note = "mean difference of pixels, two images of a parse, ± of the mean; real: images of two parses"
         yield Score("diversity", "diversity of one canvas", between.one, known(between.error), between.two, note)

@@ -31,12 +31,14 @@ def rfid(e: Evaluation) -> Iterator[Score]:
 
 @rows(lambda e: e.too_few_for_fid(min(e.wanted, len(e.real))))
 def kept(e: Evaluation) -> Iterator[Score]:
-    """FID of a flow at freedom 0 that keeps every part, for the parses of real images and for the prior's sketches."""
-    sketches, everywhere = e.drawn.sketch, torch.ones(e.model.grid.cells).bool()
-    assert sketches is not None
+    """FID of a flow at freedom 0 that keeps every part: of the parses of real images, of the prior's sketches, and of
+    the drawings of samples."""
+    (_, drawings, sketches), everywhere = e.drawn, torch.ones(e.model.grid.cells).bool()
+    assert drawings is not None and sketches is not None
     ways = {
         "parses": (e.parsed, 0, f"{e.sides.real_part} images by parse and decoder"),
         "sketches": (sketches, e.request.seed, "samples, as the prior drew them"),
+        "drawings": (drawings, e.request.seed, "drawings of the samples, decoded again"),
     }
     for way, (drawing, seed, note) in ways.items():
         pictures = e.decoded(drawing, f"{way}, kept", seed, freedom=0.0, kept=everywhere)
