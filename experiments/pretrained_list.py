@@ -14,7 +14,7 @@ from npdraw import pretrained, store
 from npdraw.files import read_text, write_text
 from sets import SETS
 
-FILES = ("model.safetensors", "scores.json", "README.md", pretrained.LAST)  # without samples.png, drawings.json
+FILES = ("model.safetensors", "scores.json", "README.md", pretrained.LAST)  # without samples.png and drawings.json
 
 
 def entry(folder: Path) -> dict[str, Any]:
