@@ -1195,8 +1195,7 @@ def test_the_page_says_what_freedom_means(flowing: Callable[..., Flowing]) -> No
     page = flowing().page
     note = page.locator("#freedom-note")
     assert (
-        note.inner_text()
-        == "Freedom 0: what you draw is kept. Samples and endings use the model's own freedom, 0.25."
+        note.inner_text() == "Freedom 0: what you draw is kept. Samples and endings use the model's own freedom, 0.25."
     )
     page.locator("#freedom").focus()
     page.keyboard.press("End")

@@ -87,7 +87,7 @@ export function ended(drawing, { cells, sketch }, improved) {
 
 /** Change a drawing when the picture of its sketch is ready. The cells that the sketch adds become the picture's parse,
  * except for those that the person has drawn since: these are an edit of the picture. An ending that nobody has drawn
- * on is still an edit of the picture that it continues. The drawing is changed in place, since a stroke may be under way.
+ * on is still an edit of the picture that it continues. It works in place, since a stroke may be under way.
  * @param {Drawing} drawing of this sketch @param {Uint8Array} pixels @param {number[]} parse */
 export function settle(drawing, pixels, parse) {
   const { cells: drawn, base } = /** @type {Sketch} */ (drawing.sketch);

@@ -1,6 +1,6 @@
 /** New drawings by seed: the form with seed, temperature and top-p, and the samples from that seed on. A flow's
- * samples are shown as sketches first. Previews of their pictures follow one by one, after all else that the person asks
- * for. */
+ * samples are shown as sketches first. Previews of their pictures follow one by one, when the person asks for nothing
+ * else. */
 
 import { Latest, api } from "./api.js";
 

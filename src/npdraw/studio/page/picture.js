@@ -13,8 +13,8 @@ const COMING = "The picture comes in a moment.";
 const FAILED = "The picture could not be made.";
 
 /** The canvas dispatches "painted" after every picture. While nothing is drawn, the page shows words instead: a flow
- * would make a whole picture of an empty drawing too. Other decoders have not learned from empty drawings and may make a
- * smear. But nobody drew these pictures. The words stay until the first picture, and say that it comes. */
+ * would make a whole picture of an empty drawing too. Other decoders have not learned from empty drawings and may make
+ * a smear. But nobody drew these pictures. The words stay until the first picture, and say that it comes. */
 export class Picture {
   /** @type {{sketch: import("./drawing.js").Sketch} | null} */ #opening = null; // whose picture is being made
 
