@@ -1,13 +1,12 @@
-"""What it costs a flow to keep parts, and to keep the picture around an edit, beside a plain decode in the same run.
+"""What it costs a flow to keep parts, and to keep the picture around an edit, compared with a plain decode.
 
     python benchmarks/editing.py [--presets celeba-plus] [--pictures 2] [--evaluations 17] [--rounds 5] [--device cpu]
 
 Plain: `NPDraw.decode` at freedom 0. Kept: the same with every part kept (projection.py). Edit: `NPDraw.redraw` of the
-upper 3/8 of the rows, whose parts are kept while the picture around them is set back after each evaluation. Each round
-makes the same drawings in all ways, one way after another. Times are medians over rounds, a ratio is the median of the
-rounds' own ratios to plain. On a GPU time is by the clock; on the CPU it is what the process had of all cores, since
-programs beside it change the clock's by more than the few percent that are looked for here.
-"""
+upper 3/8 of the rows: their parts are kept, and the picture around them is set back after each evaluation. Each round
+makes the same drawings in all three ways, one after another. Times are medians over rounds. A ratio is the median over
+rounds of the time divided by the plain time of the same round. On a GPU, time is wall time. On the CPU it is the CPU
+time of the process on all cores, since other programs change the wall time by more than the few percent of interest."""
 
 import argparse
 import json
@@ -39,7 +38,7 @@ def taken(work: Callable[[], object], device: str) -> float:
 
 
 def measure(name: str, pictures: int, evaluations: int, rounds: int, device: str) -> list[dict[str, Any]]:
-    """A row for each way to make so many pictures with a model of a preset's sizes."""
+    """One row for each way to make this many pictures with a model of a preset's sizes."""
     model = random_model(preset(name), device).eval()
     grid, shape = model.grid, (model.config.data.channels, *model.decoder.size)
     images = torch.randint(256, (pictures, *shape), dtype=torch.uint8, device=device)
@@ -50,7 +49,7 @@ def measure(name: str, pictures: int, evaluations: int, rounds: int, device: str
         "kept": lambda: model.decode(drawing, 0, evaluations, 0.0, everywhere),
         "edit": lambda: model.redraw(images, drawing, upper, 0, evaluations),
     }
-    for work in ways.values():  # a GPU records its CUDA graph in the second call
+    for work in ways.values():  # warm up; on a GPU the second call records the CUDA graph
         seconds(work, device, 3 if device == "cuda" else 1)
     found = [{way: taken(work, device) for way, work in ways.items()} for _ in range(rounds)]
     return [
@@ -67,7 +66,7 @@ def measure(name: str, pictures: int, evaluations: int, rounds: int, device: str
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", default=FLOWS, choices=FLOWS)
-    parser.add_argument("--pictures", type=count, help="at a time; 256 on a GPU, 2 on the CPU")
+    parser.add_argument("--pictures", type=count, help="how many at a time; 256 on a GPU, 2 on the CPU")
     parser.add_argument("--evaluations", type=count, default=17)
     parser.add_argument("--rounds", type=count, default=5)
     parser.add_argument("--device", default=DEVICES[0], choices=DEVICES)

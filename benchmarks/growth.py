@@ -1,15 +1,14 @@
-"""How the cost of sampling and of training grows with T, M, batch and image size, one at a time from a base.
+"""How the cost of sampling and training grows with T, M, batch and image size. One of them at a time leaves the base.
 
     python benchmarks/growth.py [--device cpu] [--factors T M batch size]  # measure: results/growth-DEVICE.json
     python benchmarks/growth.py --plot                                     # draw docs/images/growth.png from those
 
-The base is the `mnist` preset's nets on grey images of 24 x 24, a canvas as large, 6 x 6 cells (T = 36) and M = 50
-parts; a step has 32 images on the CPU and 512 on a GPU. T changes with the size of a part on the same image, image size
-with the size of a part on the same grid. Steps are those of training.py, without compile; float32 on the CPU, bf16 on a
-GPU. Sampling is `NPDraw.sample` of one batch (64 drawings on the CPU, 2,048 on a GPU), and where the batch changes, of
-so many images: fewer than one batch cost as much as one. Memory is the most that torch's tensors take on a GPU, and on
-the CPU the most that the process takes beyond what it held before.
-"""
+The base is the nets of the `mnist` preset on grey images of 24 x 24, with a canvas of the same size, 6 x 6 cells
+(T = 36) and M = 50 parts. A step has 32 images on the CPU and 512 on a GPU. T changes with the part size on the same
+image. The image size changes with the part size on the same grid. Steps are those of training.py without compile, in
+float32 on the CPU and bf16 on a GPU. Sampling is `NPDraw.sample` of one batch: 64 drawings on the CPU, 2,048 on a GPU.
+Where the batch changes, sampling makes that many images; fewer than one batch cost as much as one. On a GPU, memory is
+the most that torch's tensors take. On the CPU, it is the most that the process takes beyond what it held before."""
 
 import argparse
 import json
@@ -29,11 +28,11 @@ from npdraw.files import replacing, write_text
 from npdraw.prior import fixed_batch
 
 ROOT = Path(__file__).parents[1]
-FACTORS = {"T": "T: steps, as many as cells", "M": "M: parts", "batch": "images a batch", "size": "image side, pixels"}
+FACTORS = {"T": "T: steps, one per cell", "M": "M: parts", "batch": "images per batch", "size": "image side, pixels"}
 WORK = ("sampling", "stage one", "stage two")
 BASE = {"T": 36, "M": 50, "size": 24}
-CELLS = {16: 4, 36: 6, 64: 8, 144: 12}  # T: cells a side
-# What each factor becomes; a GPU goes further.
+CELLS = {16: 4, 36: 6, 64: 8, 144: 12}  # T: cells per side
+# The values of each factor; those on a GPU go further.
 VALUES = {
     "cpu": {"T": [16, 36, 64, 144], "M": [50, 200, 500, 2000], "batch": [8, 32, 128], "size": [24, 48, 96]},
     "cuda": {
@@ -48,13 +47,13 @@ Row = dict[str, Any]
 
 
 def sized(name: str, point: dict[str, int], device: str) -> Config:
-    """A preset's nets at a point's sizes."""
+    """A preset's nets with the sizes of a point."""
     base, size = preset(name), point["size"]
     return replace(
         base,
         data=replace(base.data, height=size, width=size, channels=1, canvas=size),
         bank=replace(base.bank, parts=point["M"], part_size=size // CELLS[point["T"]]),
-        model_stage=replace(base.model_stage, kl_every=1),  # every step with its KL term
+        model_stage=replace(base.model_stage, kl_every=1),  # every step has its KL term
         precision="bf16" if device == "cuda" else "fp32",
     )
 
@@ -63,15 +62,15 @@ def work_of(what: str, config: Config, batch: int, device: str) -> Callable[[], 
     if what == "sampling":
         model = random_model(config, device).eval()
         return lambda: model.sample(batch)
-    from training import Step  # brings Lightning along, which a picture does not need
+    from training import Step  # only here, since it imports Lightning, which --plot does not need
 
     return Step(config, what.removeprefix("stage "), batch, device)
 
 
 def measure(name: str, base: dict[str, int], factors: list[str], device: str) -> Iterator[Row]:
-    """Every factor at every value; the base itself is measured once."""
+    """Measure every factor at every value. The base itself is measured once."""
     for what in WORK:
-        work_of(what, sized(name, base, device), 2, device)()  # what is loaded once is no cost of a size
+        work_of(what, sized(name, base, device), 2, device)()  # what is loaded once must not count below
     known: dict[tuple[Any, ...], Row] = {}
     for factor in factors:
         for value in VALUES[device][factor]:
@@ -86,14 +85,14 @@ def measure(name: str, base: dict[str, int], factors: list[str], device: str) ->
                     try:
                         took = steady(work_of(what, config, images, device), device, budget=0.2)
                     except torch.OutOfMemoryError:
-                        print(f"too little memory for {what} at {factor} = {value}; left out", flush=True)
+                        print(f"too little memory for {what} at {factor} = {value}; it is omitted", flush=True)
                         continue
                     known[key] = {"images": images, "ms": 1e3 * took, "memory_mib": peak(device) - before}
                 yield {"factor": factor, "value": value, "work": what, **known[key]}
 
 
 def summarise(rows: list[Row]) -> None:
-    """One line a factor: the time an image and the memory at its greatest value over those at its least."""
+    """One line per factor: time per image and memory at its greatest value, divided by those at its least."""
     header("factor", "from", "to", *(f"{what}, time / memory" for what in WORK))
     for factor in dict.fromkeys(r["factor"] for r in rows):
         found = {
@@ -108,7 +107,7 @@ def summarise(rows: list[Row]) -> None:
 
 
 def plot(files: list[Path], picture: Path) -> None:
-    """Milliseconds an image above, memory below, a column for each factor; whichever devices were measured."""
+    """Plot milliseconds per image above and memory below, one column per factor, for all measured devices."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -135,8 +134,8 @@ def plot(files: list[Path], picture: Path) -> None:
             panel.yaxis.set_major_formatter(lambda y, _: f"{y:,g}")
             panel.yaxis.set_minor_formatter(NullFormatter())
             panel.grid(alpha=0.3)
-    axes[0, 0].set_ylabel("ms an image")
-    axes[1, 0].set_ylabel("most memory, MiB")
+    axes[0, 0].set_ylabel("ms per image")
+    axes[1, 0].set_ylabel("peak memory, MiB")
     lines = [line for i in range(3) for line in axes[0, 0].lines[i::3]]  # a legend is filled column by column
     figure.legend(handles=lines, loc="outside lower center", ncols=3)
     with replacing(picture) as temporary:
@@ -145,13 +144,13 @@ def plot(files: list[Path], picture: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--preset", default="mnist", choices=list(store.presets()), help="whose nets")
-    parser.add_argument("--batch", type=count, help="images a step at the base; 512 on a GPU, 32 on the CPU")
+    parser.add_argument("--preset", default="mnist", choices=list(store.presets()), help="whose nets are measured")
+    parser.add_argument("--batch", type=count, help="images per step at the base; 512 on a GPU, 32 on the CPU")
     parser.add_argument("--factors", nargs="+", default=list(FACTORS), choices=list(FACTORS))
     parser.add_argument("--device", default=DEVICES[0], choices=DEVICES)
     parser.add_argument("--results", type=Path, default=ROOT / "benchmarks" / "results", help="folder of the JSON")
     parser.add_argument(
-        "--plot", type=Path, nargs="?", const=ROOT / "docs" / "images" / "growth.png", help="draw; measure nothing"
+        "--plot", type=Path, nargs="?", const=ROOT / "docs" / "images" / "growth.png", help="only draw the picture"
     )
     args = parser.parse_args()
     if args.plot:
@@ -161,7 +160,7 @@ def main() -> None:
         return plot(files, args.plot)
     base = BASE | {"batch": args.batch or BATCH[args.device]}
     print(f"torch {torch.__version__}, {machine(args.device)}; base {base}")
-    header("factor", "value", "work", "images", "ms", "ms an image", "memory, MiB")
+    header("factor", "value", "work", "images", "ms", "ms per image", "memory, MiB")
     rows = []
     for r in measure(args.preset, base, args.factors, args.device):
         row(r["factor"], r["value"], r["work"], r["images"], r["ms"], r["ms"] / r["images"], r["memory_mib"])

@@ -1,10 +1,10 @@
-"""How fast a folder of pictures loads the first time and the next, and how much memory loading takes.
+"""How fast a folder of pictures loads the first time and the next time, and how much memory loading takes.
 
     python benchmarks/loading.py
 
-20,000 PNGs of 64 x 64 in colour, then 50,000 of them as a folder and as an .npz, each loaded in a process of its own.
-Memory is that process's peak (Linux), with what importing npdraw.data, and so torch, takes on its own beside it.
-"""
+It loads a folder of 20,000 colour PNGs of 64 x 64, then 50,000 such pictures from a folder and from an .npz, each in a
+process of its own. Memory is the peak of that process (Linux). Beside it is the peak before loading, which is what
+importing npdraw.data, and so torch, takes alone."""
 
 import json
 import os
@@ -20,7 +20,7 @@ CHILD = """
 import json, re, sys, time
 from npdraw.data import load
 
-def peak():  # since this program began; getrusage would count what the parent held when it forked
+def peak():  # since this program began; getrusage would also count what the parent held when it forked
     return int(re.search("VmHWM:\\s*(\\d+)", open("/proc/self/status").read())[1]) / 2**10
 
 before = peak()
@@ -41,7 +41,7 @@ def pictures(count: int) -> "np.ndarray[tuple[int, ...], np.dtype[np.uint8]]":
 
 
 def load(source: Path, cache: Path) -> dict[str, float]:
-    """Load in a new process, and what it took."""
+    """Load a source in a new process, and return what that took."""
     environment = {**os.environ, "NPDRAW_DATA_DIR": str(cache)}
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(source)], env=environment, capture_output=True, text=True, check=True
@@ -51,7 +51,7 @@ def load(source: Path, cache: Path) -> dict[str, float]:
 
 
 def tell(what: str, found: dict[str, float]) -> None:
-    memory = f"peak {found['peak']:,.0f} MiB, of which {found['before']:,.0f} before"
+    memory = f"peak {found['peak']:,.0f} MiB, of which {found['before']:,.0f} before loading"
     print(f"{what}: {found['count']:,} images in {found['seconds']:.2f} s, {memory}", flush=True)
 
 

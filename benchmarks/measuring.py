@@ -1,7 +1,6 @@
-"""What the benchmarks share: how long work takes on a device, how much memory, and a model of a preset's sizes.
+"""What the benchmarks share: the time and the peak memory of work on a device, and models of a preset's sizes.
 
-Weights, parts and parses are random everywhere: they change no cost.
-"""
+Weights, parts and parses are always random: their values do not change the cost."""
 
 import argparse
 import ctypes
@@ -20,7 +19,7 @@ DEVICES = ["cuda", "cpu"] if torch.cuda.is_available() else ["cpu"]  # the first
 
 
 def count(text: str) -> int:
-    """An option's value that must be at least 1."""
+    """Read the value of an option, which must be at least 1."""
     if not text.isascii() or not text.isdigit() or int(text) < 1:
         raise argparse.ArgumentTypeError(f"give a whole number of at least 1, not {text}")
     return int(text)
@@ -32,7 +31,7 @@ def machine(device: str) -> str:
 
 
 def row(*cells: object) -> None:
-    """One line of a Markdown table; floats with three digits, or whole where they are large."""
+    """Print one line of a Markdown table. Floats have three digits; large ones are rounded to whole numbers."""
     words = (format(x, ",.0f" if x >= 100 else ".3g") if isinstance(x, float) else str(x) for x in cells)
     print(f"| {' | '.join(words)} |", flush=True)
 
@@ -43,7 +42,7 @@ def header(*names: str) -> None:
 
 
 def seconds(work: Callable[[], object], device: str, times: int = 1) -> float:
-    """Wall time of one of several calls in a row. The device is waited for before and after them, not between."""
+    """Mean wall time of several calls in a row. It waits for the device before and after them, not between them."""
     if device == "cuda":
         torch.cuda.synchronize()
     began = time.perf_counter()
@@ -55,7 +54,7 @@ def seconds(work: Callable[[], object], device: str, times: int = 1) -> float:
 
 
 def steady(work: Callable[[], object], device: str, budget: float, cycle: int = 1) -> float:
-    """Seconds of a call once it is warm: the mean of as many as fit the budget, 2 to 50, times the calls that differ.
+    """Mean seconds of a warm call: 2 to 50 rounds, as many as fit the budget, of `cycle` calls that differ.
 
     A GPU is warm after three calls, since sampling records its CUDA graph in the second.
     """
@@ -66,19 +65,19 @@ def steady(work: Callable[[], object], device: str, budget: float, cycle: int = 
 
 
 def forget_peak(device: str) -> float:
-    """Let `peak` count from here; what it is now. On the CPU, on Linux with glibc alone."""
+    """Let `peak` count from now on, and return its value now. On the CPU this needs Linux with glibc."""
     gc.collect()
     if device == "cuda":
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
     else:
-        ctypes.CDLL(None).malloc_trim(0)  # give back what is free but still held for the next tensor
-        Path("/proc/self/clear_refs").write_text("5")  # the process's peak is what it holds now
+        ctypes.CDLL(None).malloc_trim(0)  # return memory that is free but held for later tensors
+        Path("/proc/self/clear_refs").write_text("5")  # reset the peak of the process to what it holds now
     return peak(device)
 
 
 def peak(device: str) -> float:
-    """Most memory since `forget_peak`, in MiB: torch's tensors on a GPU, the whole process on the CPU."""
+    """Peak memory since `forget_peak`, in MiB: of torch's tensors on a GPU, of the whole process on the CPU."""
     if device == "cuda":
         return torch.cuda.max_memory_allocated() / 2**20
     found = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text())

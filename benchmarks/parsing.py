@@ -1,10 +1,9 @@
-"""Alg. 1 at full size: 60,000 images of 28 x 28 with 50 parts of 5 x 5; seconds, peak memory, and a loop beside it.
+"""Alg. 1 at full size, on 60,000 images of 28 x 28 with 50 parts of 5 x 5: time, peak memory, and the gain over a loop.
 
     python benchmarks/parsing.py
 
-The images are random digits-like ink, since only the sizes matter to the cost. The ratio is against the same
-algorithm image by image (vectorised over cells and parts), timed on the first 2,000 in the same run.
-"""
+The images are random ink like that of digits, since only the sizes change the cost. The loop is the same algorithm
+image by image (vectorised over cells and parts), timed on the first 2,000 images in the same run."""
 
 import resource
 import time

@@ -2,13 +2,12 @@
 
     python benchmarks/sampling.py [--presets mnist cifar10] [--batches 64 256] [--images 10000] [--device cpu]
 
-First the prior alone: `Prior.sample` of so many drawings, beside the same prior sampled without a cache in the same
-run. The baseline is the same module in the same mode and with the same noise, in batches of at most the size that
-`Prior.sample` draws in; at step t it runs `Prior.forward` on the canvases of the steps before, and nothing beyond them.
-Both must give the same drawings, up to rounding. Then whole images, by `NPDraw.sample`: prior and decoder. Models have
-a preset's sizes and random weights. Memory is that of `sample` from its first call on: on a GPU the first ones record
-the CUDA graph which the others replay.
-"""
+First comes the prior alone: `Prior.sample`, beside the same prior sampled without a cache in the same run. This
+baseline is the same module in the same mode with the same noise, and its batches have at most the size that
+`Prior.sample` uses. At step t it runs `Prior.forward` on the canvases of the steps before, and on nothing else. Both
+must give the same drawings, up to rounding. Then come whole images by `NPDraw.sample`: prior and decoder. Models have a
+preset's sizes and random weights. Memory is that of `sample` from its first call on: on a GPU, the first calls record
+the CUDA graph that later calls replay."""
 
 import argparse
 
@@ -38,7 +37,7 @@ def uncached(prior: Prior, seeds: Tensor) -> Drawing:
 
 
 def compare(name: str, batch: int, device: str) -> None:
-    """One row: the prior with its cache and without."""
+    """Print one row: the prior with its cache and without."""
     prior = random_model(preset(name), device).eval().prior
     forget_peak(device)
     fast = steady(lambda: prior.sample(batch), device, budget=1.0)
@@ -54,7 +53,7 @@ def compare(name: str, batch: int, device: str) -> None:
 
 
 def whole(name: str, images: int, device: str) -> None:
-    """One row: prior and decoder."""
+    """Print one row: prior and decoder."""
     model = random_model(preset(name), device).eval()
     forget_peak(device)
     took = steady(lambda: model.sample(images), device, budget=1.0)

@@ -1,10 +1,9 @@
-"""How long scores take, on whatever device there is: the network, and the distances between 10,000 features of 2,048.
+"""How long scores take on the device at hand: the network, and the distances between sets of 10,000 features of 2,048.
 
     python benchmarks/scoring.py [--images 128] [--features 10000]
 
-The ratio is that of the Fréchet distance by symmetric roots to the textbook's square root of a product, scipy's sqrtm.
-Weights are random: they take no longer than the real ones.
-"""
+The ratio compares the Fréchet distance by symmetric roots with the textbook's square root of a product, scipy's sqrtm.
+Weights are random: they take as long as the real ones."""
 
 import argparse
 import time
@@ -38,7 +37,7 @@ def network(device: str) -> Inception:
     torch.manual_seed(0)
     for p in net.parameters():
         p.normal_(0, (2 / max(1, p[0].numel())) ** 0.5) if p.ndim == 4 else p.zero_()
-        if p.ndim == 4 and device == "cpu":  # as `load_inception` has it
+        if p.ndim == 4 and device == "cpu":  # as `load_inception` does
             p.data = p.contiguous(memory_format=torch.channels_last)
     return net
 
@@ -57,7 +56,7 @@ def main() -> None:
     device = pick_device("auto")
     print(f"device: {device} ({torch.cuda.get_device_name() if device == 'cuda' else torch.get_num_threads()})")
 
-    n = options.images if device == "cpu" else 40 * options.images  # a GPU is through with few before it is warm
+    n = options.images if device == "cpu" else 40 * options.images  # a GPU finishes a few images before it is warm
     pixels = torch.randint(256, (n, 3, 32, 32), dtype=torch.uint8)
     pictures, net, quiet = Pictures(pixels, torch.arange(n), False), network(device), Progress(quiet=True)
     extract(net, Pictures(pixels[:32], torch.arange(32), False), device, quiet, "")  # the first call prepares kernels
@@ -68,11 +67,11 @@ def main() -> None:
     scales = torch.linspace(0.1, 1, 2048, device=device)
     a, b = (torch.randn(options.features, 2048, generator=g, device=device) * scales + shift for shift in (0, 0.05))
     first, second = Moments.of(a), Moments.of(b)
-    fresh = Moments.from_tensors(second.tensors(), device)  # a reference keeps its root once it is known
+    fresh = Moments.from_tensors(second.tensors(), device)  # without the stored root
     ours = timed("Fréchet distance by symmetric roots", lambda: frechet(first, fresh), device)
     theirs = timed("the same by scipy's sqrtm", lambda: by_sqrtm(first, second), device)
     print(f"  {theirs / ours:.1f} times as fast")
-    timed("with its spread, the reference's root known", lambda: frechet_with_spread(first, fresh, a), device)
+    timed("with its spread, the reference's root stored", lambda: frechet_with_spread(first, fresh, a), device)
     timed("KID, 100 subsets of 1,000", lambda: kernel_distance(a, b), device)
     timed("precision, recall, density, coverage", lambda: prdc(a, b), device)
 

@@ -1,17 +1,17 @@
-"""How fast both stages train, how much memory that takes, and how far it is from what the device could do.
+"""How fast both stages train, how much memory that takes, and how far that is from what the device can do.
 
     python benchmarks/training.py [--presets mnist cifar10] [--batch 512] [--modes fp32 bf16-compile] [--device cpu]
 
-A step is what `npdraw train` takes: the batch's noise, the objective, its gradient, Adam, the average of weights; on
-random images and parses of a preset's sizes. Where stage two takes the KL term every so many steps, figures are means
-over so many. Beside a step's time stand two floors:
-- bytes: weights, gradients, Adam's moments and the average, and what autograd keeps for the backward pass, each
-  written once and read once, at the rate of a large copy. What a step writes and reads again within the forward or the
-  backward pass alone is not counted; what is kept is that of the step without compile, which may keep less.
-- operations: of matrix products and convolutions (attention in full, causal or not), at the rate of a large matrix
-  product in the same precision.
-The last column is the measured time over the larger floor.
-"""
+A step does what `npdraw train` does: the noise of a batch, the objective, its gradient, Adam and the average of
+weights, on random images and parses of a preset's sizes. If stage two takes the KL term only every few steps, figures
+are means over that many steps. Beside the time of a step are two floors:
+- bytes: the weights, the gradients, Adam's moments, the average, and what autograd keeps for the backward pass. Each is
+  written once and read once, at the rate of a large copy. What a step writes and reads again within the forward pass or
+  within the backward pass is not counted. What autograd keeps is that of a step without compile; a compiled step may
+  keep less.
+- operations: the matrix products and convolutions (attention counts in full, causal or not), at the rate of a large
+  matrix product in the same precision.
+The last column is the measured time divided by the larger floor."""
 
 import argparse
 from dataclasses import replace
@@ -39,7 +39,7 @@ MODES: dict[str, tuple[Precision, bool]] = {  # precision, whether to compile
 
 
 class Step:
-    """A step of stage `one` or `two` as training takes it: call it. Nothing in it waits for the device."""
+    """A step of stage `one` or `two` as in training. A call takes the step. Nothing in it waits for the device."""
 
     def __init__(self, config: Config, stage: str, batch: int, device: str):
         model = self.model = random_model(config, device)
@@ -85,8 +85,8 @@ class Step:
         self.average.update(0)
 
     def bytes(self) -> int:
-        """What a step must move, by the model that the file's head states."""
-        kept: dict[int, Tensor] = {}  # by storage; held, so that no address is met twice
+        """The bytes that a step must move, counted as the docstring of this file says."""
+        kept: dict[int, Tensor] = {}  # by address of the storage; held, so that no address is reused
         own = [*self.objective.parameters(), *self.objective.buffers()]
         addresses = {x.untyped_storage().data_ptr() for x in own}
 
@@ -107,7 +107,7 @@ class Step:
         return 2 * total // self.cycle
 
     def operations(self) -> int:
-        """Additions and multiplications of a step's products; attention is written out, so that all devices agree."""
+        """Additions and multiplications in a step's products. Attention is written out, so that all devices agree."""
         with FlopCounterMode(display=False) as counter, sdpa_kernel(SDPBackend.MATH):
             for _ in range(self.cycle):
                 self.loss().backward()
@@ -116,14 +116,14 @@ class Step:
 
 
 def copy_rate(device: str) -> float:
-    """Bytes a second that a large copy reads and writes, the best of ten."""
+    """Bytes per second that a large copy reads and writes, the best of ten."""
     source = torch.ones(2**29 if device == "cuda" else 2**26, device=device)  # 2 GiB, 256 MiB
     target = torch.empty_like(source)
     return 2 * source.nbytes / min(seconds(lambda: target.copy_(source), device) for _ in range(10))
 
 
 def product_rate(device: str, kind: torch.dtype) -> float:
-    """Operations a second of a large matrix product, the best of ten."""
+    """Operations per second of a large matrix product, the best of ten."""
     n = 8192 if device == "cuda" else 1024
     a, b = torch.randn(2, n, n, device=device, dtype=kind)
     return 2 * n**3 / min(seconds(lambda: a @ b, device) for _ in range(10))
@@ -132,7 +132,7 @@ def product_rate(device: str, kind: torch.dtype) -> float:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--presets", nargs="+", default=["mnist", "cifar10"], choices=list(store.presets()))
-    parser.add_argument("--batch", type=count, nargs="+", help="images a step; 512 on a GPU, 64 on the CPU")
+    parser.add_argument("--batch", type=count, nargs="+", help="images per step; 512 on a GPU, 64 on the CPU")
     parser.add_argument("--modes", nargs="+", choices=list(MODES), help="all on a GPU, fp32 on the CPU")
     parser.add_argument("--device", default=DEVICES[0], choices=DEVICES)
     args = parser.parse_args()
@@ -142,7 +142,7 @@ def main() -> None:
     products = {kind: product_rate(device, TYPES[kind]) for kind in sorted({MODES[mode][0] for mode in modes})}
     rates = ", ".join(f"products in {kind} {rate / 1e12:.3g} TFLOP/s" for kind, rate in products.items())
     print(f"torch {torch.__version__}, {machine(device)}: copies {copies / 1e9:,.0f} GB/s, {rates}")
-    names = ("ms a step", "images/s", "peak MiB", "floor of bytes, ms", "floor of operations, ms", "times the floor")
+    names = ("ms per step", "images/s", "peak MiB", "floor of bytes, ms", "floor of operations, ms", "times the floor")
     header("preset", "stage", "batch", "mode", *names)
     for name in args.presets:
         for batch in batches:

@@ -1,15 +1,15 @@
-"""How well parses keep images, and what banks cost, by the number of parts M and their size K.
+"""The PSNR of parses and the cost of banks, by the number of parts M and their size K.
 
     python experiments/banks.py mnist=mnist.npz omniglot=omniglot.npz cifar10=cifar10.npz celeba=celeba64.npz
     python experiments/banks.py --inception FILE mnist=mnist.npz ...
     python experiments/banks.py --plot
 
-Each set is an .npz with uint8 train_images (the bank is learned from them) and test_images, the first 2,000 of which
-are parsed. Canvases are as large as the images, or 32 pixels where these are larger, as in the presets. 5,000 patches,
-seed 0. Writes experiments/banks.json. With --inception the rows of the presets' K, and those of M = 500, are given the
-FID of bare canvases: 10,000 training images parsed and rendered, against the test images, ink binarised on both sides
-(on a GPU if there is one). --plot draws docs/images/banks.png from the rows.
-"""
+Each set is an .npz with uint8 train_images and test_images. The banks are built from the training images (5,000
+patches, seed 0), and the first 2,000 test images are parsed. A canvas has the size of the images, but at most 32
+pixels per side, as in the presets. The rows go to experiments/banks.json. With --inception, the rows with the preset's
+K and the rows with M = 500 also get the FID of bare canvases: 10,000 training images are parsed and rendered, and
+compared with the test images, with ink binarised on both sides (on a GPU if there is one). --plot draws
+docs/images/banks.png from the rows."""
 
 import json
 import sys
@@ -33,11 +33,11 @@ ROWS = Path(__file__).with_suffix(".json")
 PICTURE = Path(__file__).parents[1] / "docs" / "images" / "banks.png"
 PARTS, SIZES = (50, 200, 500, 1000, 2000), (3, 4, 5, 8)
 CANVAS, PATCHES, PARSED = 32, 5_000, 2_000
-KNOWN = 500  # parts; the FID of such banks is taken for every K
+KNOWN = 500  # parts; banks with this many get an FID for every K
 
 
 def measure(name: str, source: str) -> list[dict[str, float | str]]:
-    """All banks of one set."""
+    """One row for each bank of one set."""
     data, rows = load(source), []
     assert data.test is not None
     side = min(CANVAS, data.height)
@@ -70,7 +70,7 @@ def measure(name: str, source: str) -> list[dict[str, float | str]]:
 
 
 def canvases(name: str, source: str, inception: Path, rows: list[dict[str, Any]]) -> None:
-    """The FID of bare canvases of one set, into its rows."""
+    """Add the FID of bare canvases of one set to its rows."""
     data, device = load(source), torch.device(pick_device("auto"))
     ink, side = data.channels == 1, min(CANVAS, data.height)
     usual, net = 5 if ink else 4, load_inception(inception, device=device)  # K of the presets
@@ -92,7 +92,7 @@ def canvases(name: str, source: str, inception: Path, rows: list[dict[str, Any]]
 
 
 def plot() -> None:
-    """PSNR, time to parse an image, and FID of canvases against M; a line for each K, a column for each set."""
+    """Plot PSNR, parsing time per image, and FID of canvases against M: one line per K, one column per set."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -117,7 +117,7 @@ def plot() -> None:
         for panel in column:
             panel.grid(alpha=0.3)
     axes[0, 0].set_ylabel("PSNR of parses, dB")
-    axes[1, 0].set_ylabel("parsing, microseconds an image")
+    axes[1, 0].set_ylabel("parsing, microseconds per image")
     axes[2, 0].set_ylabel("FID of bare canvases")
     figure.savefig(PICTURE, dpi=100)
 

@@ -1,10 +1,9 @@
-"""How models draw, step by step: the animation at README.md's top.
+"""Animations of how models draw, step by step, at the top of README.md.
 
     python experiments/figure_animation.py celeba-plus cifar10-plus mnist-plus
 
-Seeds 0 to 15 of each model that is named, at its own temperature, none left out, to docs/images/animation-NAME.gif;
-README.md shows them side by side.
-"""
+Each animation has seeds 0 to 15 of one model at its own temperature, none left out, and is written to
+docs/images/animation-NAME.gif. README.md shows them side by side."""
 
 import sys
 import tempfile
@@ -19,7 +18,7 @@ SEEDS = range(16)
 
 
 def main(names: list[str]) -> None:
-    width = min(60, 98 // max(len(names), 1))  # per cent of the page
+    width = min(60, 98 // max(len(names), 1))  # per cent of the page's width
     shown = []
     for name in names:
         model = store.load_model(name)
@@ -28,7 +27,7 @@ def main(names: list[str]) -> None:
         images, empty = model.to_display(drawn.images), float(model.config.data.inverted)
         frames = show.animation_frames(model.to_display(canvases), masks, drawn.drawing.whether, images, empty=empty)
         path = ROOT / "docs" / "images" / f"animation-{name}.gif"
-        with tempfile.TemporaryDirectory() as folder:  # there is a film too, which a page does not need
+        with tempfile.TemporaryDirectory() as folder:  # a film is written too, which the page does not need
             gif, _ = show.save_animation(frames, Path(folder) / name)
             path.write_bytes(gif.read_bytes())
         print(path)

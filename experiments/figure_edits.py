@@ -1,12 +1,11 @@
-"""What a flow makes of drawings: edits of photographs and of samples, completions, and more or less freedom.
+"""What a flow makes of drawings: edits of photographs and samples, completions, and different levels of freedom.
 
     python experiments/figure_edits.py [celeba=celeba64.npz] [FIGURE ...]
 
-A FIGURE is one of `FIGURES`, written to docs/images/FIGURE.png; all of them, where none is named. Photographs are those
-of CelebA's numbers below: of the set by that name, or of an .npz with the numbers as `test_ids`. The six edits of
-`edits-celeba-plus` were chosen by hand, faces, regions and all. Nothing else was: `photographs-celeba-plus` shows the
-first twelve test images in their order, and seeds count from 0.
-"""
+A FIGURE is one of `FIGURES`, written to docs/images/FIGURE.png. Without a FIGURE, all of them are made. The photographs
+are the images of CelebA with the numbers below, from the public set or from an .npz with the numbers as `test_ids`. For
+`edits-celeba-plus`, the six edits were chosen by hand, both the faces and the regions. Nothing else was chosen:
+`photographs-celeba-plus` shows the first twelve test images in their order, and seeds count from 0."""
 
 import sys
 from collections.abc import Callable, Sequence
@@ -27,8 +26,8 @@ COLUMNS = 6
 FREEDOMS = (0.0, 0.25, 0.5, 0.75, 1.0)
 Rows = dict[str, Tensor]
 
-UPPER = [(0, 0, 64, 24)]  # three of eight rows of cells; boxes of pixels
-BY_HAND = (  # numbers of the face and of the one that the region is taken from
+UPPER = [(0, 0, 64, 24)]  # boxes in pixels; this one is three of eight rows of cells
+BY_HAND = (  # the number of a face, the number of the face that the region comes from, the region
     (162892, 162919, UPPER),  # hair
     (162916, 162844, UPPER),  # a cap
     (163100, 163092, [(0, 0, 64, 16), (0, 16, 16, 64), (48, 16, 64, 64)]),  # long hair
@@ -38,12 +37,12 @@ BY_HAND = (  # numbers of the face and of the one that the region is taken from
 )
 FIRST = (
     *(162771, 162773, 162784, 162792, 162797, 162803, 162808, 162809, 162816, 162817, 162822, 162823),
-    162825,  # the thirteenth, which the twelfth is edited with
+    162825,  # the thirteenth: the twelfth is edited with its region
 )
 
 
 def by_hand(model: NPDraw, data: ImageSet) -> Rows:
-    """Photographs, those that their regions are from, the edited drawings, and what becomes of the photographs."""
+    """Photographs, the photographs that the regions come from, the edited drawings, and the results."""
     a, b, boxes = zip(*BY_HAND)
     before, other = _numbered(data, a), _numbered(data, b)
     edited, after = _edited(model, before, model.parse(before), model.parse(other), list(boxes), [0] * len(a))
@@ -51,7 +50,7 @@ def by_hand(model: NPDraw, data: ImageSet) -> Rows:
 
 
 def in_order(model: NPDraw, data: ImageSet) -> Rows:
-    """Each photograph with the upper three rows of the next."""
+    """Each photograph, edited with the upper three rows of the next one."""
     found = _numbered(data, FIRST)
     drawn, n = model.parse(found), len(found) - 1
     edited, after = _edited(model, found[:n], drawn[:n], drawn[1:], [UPPER] * n, [0] * n)
@@ -59,7 +58,7 @@ def in_order(model: NPDraw, data: ImageSet) -> Rows:
 
 
 def samples(model: NPDraw) -> Rows:
-    """Samples of COLUMNS seeds, each with the upper three rows of the next; each seed is the noise of both."""
+    """Samples of COLUMNS seeds, each edited with the upper three rows of the next; both use the noise of its seed."""
     drawn, height, width = model.sample(COLUMNS + 1), *model.decoder.size
     before, n = drawn.images[:-1], COLUMNS
     upper = [[(0, 0, width, 3 * height // model.grid.rows)]] * n
@@ -69,7 +68,7 @@ def samples(model: NPDraw) -> Rows:
 
 
 def completions(model: NPDraw) -> Rows:
-    """Of each of three samples the upper half, and what becomes of the rest; one noise, that of the sample's seed."""
+    """The upper half of each of three samples, and completions of it, all with the noise of the sample's seed."""
     fixed, n = torch.arange(model.grid.cells) < model.grid.cells // 2, COLUMNS - 1
     free = (~fixed).nonzero().flatten().tolist()
     drawn, canvases, images = model.sample(3), list[Tensor](), list[Tensor]()
@@ -85,7 +84,7 @@ def completions(model: NPDraw) -> Rows:
 
 
 def freedoms(model: NPDraw) -> Rows:
-    """Two sketches by the prior, each before what the flow makes of it with two noises, for each freedom."""
+    """For each freedom: two sketches by the prior, each followed by the flow's pictures of it with two noises."""
     noises = COLUMNS // 2 - 1
     drawn = editing.tidy(model.prior.sample(2, 0, model.config.temperature), model.bank.parts, model.grid)
     canvases = F.interpolate(model.render(drawn), model.decoder.size)
@@ -102,7 +101,7 @@ def freedoms(model: NPDraw) -> Rows:
 def _edited(
     model: NPDraw, before: Tensor, a: Drawing, b: Drawing, boxes: list[list[editing.Box]], seeds: list[int]
 ) -> tuple[Drawing, Tensor]:
-    """Drawings A with B's cells in boxes of pixels, those of each its own, and the pictures (B,C,H,W) made so."""
+    """Drawings A with B's cells in boxes of pixels (each drawing has its own boxes), and their pictures (B,C,H,W)."""
     size, composed = model.decoder.size, list[Drawing]()
     for i, own in enumerate(boxes):
         places = {place for box in own for place in editing.region(model.grid, box, size)}
@@ -112,7 +111,7 @@ def _edited(
 
 
 def _numbered(data: ImageSet, numbers: Sequence[int]) -> Tensor:
-    """The images of these numbers, from whichever part of the set: (N,C,H,W) in [0, 1]"""
+    """The images with these numbers, from any part of the set: (N,C,H,W) in [0, 1]"""
     found = dict[int, Tensor]()
     for part, images in data.parts.items():
         labels = data.labels.get(part, {})
@@ -120,7 +119,7 @@ def _numbered(data: ImageSet, numbers: Sequence[int]) -> Tensor:
         for index in torch.isin(ids, torch.tensor(numbers)).nonzero().flatten().tolist():
             found[int(ids[index])] = images[index : index + 1]
     if missing := sorted(set(numbers) - found.keys()):
-        raise SystemExit(f"{data.name} does not hold the images of the numbers {missing}")
+        raise SystemExit(f"{data.name} does not have the images with the numbers {missing}")
     return to_unit(torch.cat([found[number] for number in numbers]))
 
 

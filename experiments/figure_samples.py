@@ -1,10 +1,9 @@
-"""The canvases and images of samples, for every model that comes with the package, or for those that are named.
+"""The canvases and images of samples, for all models that come with the package or for the named ones.
 
     python experiments/figure_samples.py [NAME ...]
 
-Seeds 0 to 31 at each model's own temperature, none left out, to docs/images/sampled-NAME.png; docs/gallery.md shows
-them.
-"""
+Seeds 0 to 31 at each model's own temperature, none left out, go to docs/images/sampled-NAME.png. docs/gallery.md shows
+them."""
 
 import sys
 from pathlib import Path

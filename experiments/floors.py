@@ -1,13 +1,13 @@
-"""What real images score: FID of 10,000 training images against the test images, by the `paper` protocol.
+"""The scores of real images: FID of 10,000 training images against the test images, by the `paper` protocol.
 
     python experiments/floors.py --inception FILE mnist=mnist.npz:ink mnist=mnist.npz:ink:50000 --out FILE.json
 
-A set is NAME=FILE, or NAME=NAME for a public one; `:ink` binarises both sides once, `:50000` takes the first 50,000
-training images alone, as many do with MNIST and validate on the others. Rows of other sets that OUT has by the same
-network stay. Which 10,000 are taken moves the figure, so as many disjoint choices of them are scored as a set
-has (no more than `--choices`); the first is the one that `npdraw evaluate` takes of these images. Of 50,000 training
-images all of them are scored against the test images too: of CIFAR-10 the published network has 3.15.
-"""
+A set is NAME=FILE, or NAME=NAME for a public one. `:ink` binarises both sides once. `:50000` uses only the first 50,000
+training images: many do this with MNIST and validate on the others. If OUT already has rows by the same network, rows
+of other sets stay. The score depends on which 10,000 images are chosen. So the script scores several disjoint choices,
+as many as the set has, but at most `--choices`. The first choice is the one that `npdraw evaluate` makes from these
+images. If there are exactly 50,000 training images, all of them are scored against the test images too: for CIFAR-10
+the published network gives 3.15."""
 
 import argparse
 import json
@@ -29,7 +29,7 @@ from npdraw.progress import Progress
 
 
 def choices(data: ImageSet, count: int, most: int, ink: bool) -> list[Pictures]:
-    """Disjoint choices of so many training images."""
+    """At most `most` disjoint choices of `count` training images each."""
     index = shuffled(len(data.train), 0)
     sets = [index[i : i + count].sort().values for i in range(0, len(index) - count + 1, count)][:most]
     return [Pictures(Subset(data.train, which), which + REAL_INK, ink) for which in sets]

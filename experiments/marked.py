@@ -1,4 +1,4 @@
-"""The parts of a page that scripts write: what stands between <!-- NAME --> and <!-- /NAME -->."""
+"""The parts of a page that scripts write: the text between <!-- NAME --> and <!-- /NAME -->."""
 
 from pathlib import Path
 
@@ -7,7 +7,7 @@ from npdraw.files import read_text, write_text
 
 
 def _cut(path: Path, name: str) -> tuple[str, str, str]:
-    """What stands before the mark's end, between the marks and from the other mark on."""
+    """The text up to the end of the first mark, the text between the marks, and the text from the second mark on."""
     begin, end = f"<!-- {name} -->\n", f"<!-- /{name} -->"
     before, begun, rest = read_text(path).partition(begin)
     text, ended, after = rest.partition(end)

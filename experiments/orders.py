@@ -1,14 +1,17 @@
-"""What it costs a prior to learn other orders, and what its completions gain: two priors of `digits` that differ in
-`prior.orders` alone.
+"""What a prior pays and gains by learning other orders: two priors of `digits` that differ only in `prior.orders`.
 
     python experiments/orders.py [--out DIR] [--epochs N]
 
-Both are trained on the same parses by the preset's own stage one, in DIR/without and DIR/with, or taken from there.
-Nats of whole test drawings, in raster order and, by the prior with orders, with some places first: the less these
-differ, the better it draws the rest of what is kept, since log p(all) = log p(kept) + log p(rest given kept). Then
-completions of test digits by either: nats of the whole drawing by the prior without, which is the judge, beside those
-of the true digits; and seconds for eight of them. Results to orders.json beside this file.
-"""
+Both are trained on the same parses by stage one of the preset, in DIR/without and DIR/with. Finished runs in these
+folders are used as they are.
+
+The script measures the nats of whole test drawings: in raster order and, by the prior with orders, with some places
+first. The smaller the difference, the better this prior draws the rest of what is kept, since
+log p(all) = log p(kept) + log p(rest given kept).
+
+Then both priors complete test digits. The judge is the prior without orders: it gives the nats of the whole drawings,
+next to those of the true digits. The script also measures the seconds for eight completions. The results go to
+orders.json beside this file."""
 
 import argparse
 import json
@@ -30,7 +33,7 @@ DIGITS, ASKED = 40, 8
 
 
 def kept_places(rows: int, columns: int) -> dict[str, Tensor]:
-    """By name, which places are kept: (T,) bool. None of these is a beginning."""
+    """Which places are kept, by name: (T,) bool. None is a prefix of the raster order."""
     row, column = torch.arange(rows)[:, None], torch.arange(columns)
     middle = ((row > 0) & (row < rows - 1)) & ((column > 0) & (column < columns - 1))
     every = {

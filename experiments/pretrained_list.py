@@ -1,10 +1,9 @@
-"""Write src/npdraw/pretrained.json anew: the list of models that a wheel fetches by name, from the files themselves.
+"""Write src/npdraw/pretrained.json, the list of models that a wheel fetches by name, from the models' files.
 
     python experiments/pretrained_list.py
 
-The places stand in that file alone and are kept. A file that has changed needs another tag in their addresses, since
-older versions of npdraw ask for the old one by its hash.
-"""
+The places are listed only in pretrained.json, and this script keeps them. If a model's file changes, the addresses of
+the places need another tag, because older versions of npdraw ask for the old file by its hash."""
 
 import hashlib
 import json
@@ -15,11 +14,11 @@ from npdraw import pretrained, store
 from npdraw.files import read_text, write_text
 from sets import SETS
 
-FILES = ("model.safetensors", "scores.json", "README.md", pretrained.LAST)  # samples.png and drawings.json stay behind
+FILES = ("model.safetensors", "scores.json", "README.md", pretrained.LAST)  # without samples.png and drawings.json
 
 
 def entry(folder: Path) -> dict[str, Any]:
-    """What the list says of the model in a folder."""
+    """The list's entry for the model in a folder."""
     found = json.loads(read_text(folder / "scores.json"))
     facts, files = SETS[found["set"]], {name: (folder / name).read_bytes() for name in FILES}
     return {
@@ -31,7 +30,7 @@ def entry(folder: Path) -> dict[str, Any]:
 
 
 def written() -> str:
-    """The list as it should be."""
+    """The text of the list, made from the models' files."""
     places = json.loads(read_text(pretrained.LIST))["places"]
     models = {name: entry(folder) for name, folder in store.shipped_models().items()}
     return json.dumps({"places": places, "models": models}, indent=1) + "\n"

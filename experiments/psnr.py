@@ -2,9 +2,8 @@
 
     python experiments/psnr.py omniglot.npz
 
-The .npz holds uint8 train_images (the bank is learned from them) and test_images (which are parsed). Grey images, K=5,
-5,000 patches, seed 0. Writes experiments/psnr.json.
-"""
+The .npz has uint8 train_images (the bank is built from them) and test_images (they are parsed). The settings are grey
+images, K = 5, 5,000 patches and seed 0. The results go to experiments/psnr.json."""
 
 import json
 import sys

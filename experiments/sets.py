@@ -1,38 +1,37 @@
-"""What is said of each image set, wherever its models are shown: the paper's figure, its terms, what to bear in mind.
+"""Facts about each image set, for all places that show its models: the paper's score, the terms, what to bear in mind.
 
-No figure of ours stands here: those come from scores.json and table1.json. What fails is told in words, as seen in
-samples.
-"""
+None of our own scores is here: those come from scores.json and table1.json. Failures are described in words, as seen in
+samples."""
 
 from dataclasses import dataclass
 
 
 @dataclass(frozen=True)
 class Facts:
-    """Of one set."""
+    """Facts about one set."""
 
     title: str
     terms: str
-    """Whom to cite, and on what terms the images are given."""
+    """Whom to cite, and the terms of use of the images."""
     licence: str
-    """The same terms in few words."""
+    """The same terms in a few words."""
     train: int
     """Training images of the whole set, as published."""
     failures: str
     """What goes wrong in samples, as a person sees it."""
     failures_plus: str = ""
-    """The same of the preset past the paper."""
+    """The same for the plus preset."""
     paper: float | None = None
     """FID in the paper's Table 1."""
     peer: str = ""
-    """The least FID of other models in that table, and whose it is."""
+    """The lowest FID of another model in that table, and the name of the model."""
     note: str = ""
-    """How our images or our way differ from what is published."""
+    """How our images or methods differ from the published ones."""
     classes: bool = False
-    """Whether a classifier of the set is a judge worth asking: ten classes of ink."""
+    """Whether a classifier of the set is a useful judge: the images are ink of ten classes."""
 
     def said(self, train: int) -> list[str]:
-        """What must be said of models of so many training images, one sentence or two each."""
+        """The notes that a model of this many training images needs, one or two sentences each."""
         cut = f"{train:,} of the {self.train:,} published training images, and other test images than the published."
         return [note for note in (self.note, cut if train != self.train else "") if note]
 

@@ -1,11 +1,10 @@
-"""What a prior gains by learning from moved images too: priors of `digits` that differ in `prior.shifts` alone.
+"""What a prior gains by learning from moved images too: priors of `digits` that differ only in `prior.shifts`.
 
     python experiments/shifts.py [--out DIR]
 
-Trained by the preset's own stage one on all training digits for the preset's epochs, and on a fifth of them for three
-times as many. Nats of whole test drawings, none of them moved, by the epoch that validation chose. Results to
-shifts.json beside this file.
-"""
+They are trained by stage one of the preset: on all training digits for the preset's epochs, and on a fifth of the
+digits for three times as many epochs. The script measures the nats of whole test drawings, none of them moved, at the
+epoch that validation chose. The results go to shifts.json beside this file."""
 
 import argparse
 import json
@@ -22,7 +21,7 @@ from npdraw.training.trainer import train
 
 RESULTS = Path(__file__).with_suffix(".json")
 SHIFTS = (0, 1, 2)
-FEW, LONGER = 20.0, 3  # per cent of the digits, and times the epochs
+FEW, LONGER = 20.0, 3  # per cent of the digits, and how many times as many epochs
 
 
 def main() -> None:

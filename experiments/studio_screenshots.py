@@ -1,11 +1,11 @@
-"""The studio as a person sees it, photographed in a browser: docs/images/studio-*.png, which docs/studio.md shows.
+"""Screenshots of the studio in a browser: docs/images/studio-*.png, which docs/studio.md shows.
 
     python experiments/studio_screenshots.py [MODEL ...]
 
-Starts `npdraw studio digits` and draws on its page with a mouse: a sample with a region of another in it (light), a
-stroke of the pen with the model's endings (dark), and the same on a narrow screen. Endings have random seeds, so two
-runs differ in them. Then `npdraw studio celeba-plus`: the hair of one face on another, which stays as it is below.
-"""
+Starts `npdraw studio digits` and draws on its page with a mouse. The pictures show a sample with a region of another
+one in it (light), a stroke of the pen with the model's endings (dark), and such a stroke on a narrow screen. Endings
+have random seeds, so they differ between runs. Then it starts `npdraw studio celeba-plus` and puts the hair of one face
+on another, which stays the same below the hair."""
 
 import re
 import subprocess
@@ -19,14 +19,14 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 IMAGES = Path(__file__).parents[1] / "docs" / "images"
 CHROMIUM = "/usr/bin/chromium"
-SEVEN = [(0.3, 0.28), (0.68, 0.28), (0.62, 0.45)]  # a stroke in fractions of the canvas, left unfinished
+SEVEN = [(0.3, 0.28), (0.68, 0.28), (0.62, 0.45)]  # an unfinished digit: one stroke, in fractions of the canvas
 
-UNDER_WAY: set[Any] = set()  # requests of the page that is open
+UNDER_WAY: set[Any] = set()  # unfinished requests of the open page
 
 
 @contextmanager
 def serving(model: str) -> Iterator[str]:
-    """A studio with a model; gives its address once it answers."""
+    """A studio with a model; yields the address that it prints."""
     command = [sys.executable, "-m", "npdraw", "studio", model, "--no-browser", "--port", "8643"]
     server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
@@ -68,13 +68,13 @@ def stroke(page: Page, *points: tuple[float, float]) -> None:
 
 
 def pen(page: Page) -> None:
-    """Part of a digit, and the endings that the model has for it."""
+    """Draw part of a digit, and wait for the model's endings."""
     stroke(page, *SEVEN)
     page.wait_for_selector(".ghost", timeout=60000)
 
 
 def region(page: Page) -> None:
-    """The lower half of one sample in another."""
+    """Paint the lower half of one sample into another."""
     page.locator("#gallery button").nth(3).click()
     page.keyboard.press("r")
     page.locator("#second-copy").click()
@@ -84,7 +84,7 @@ def region(page: Page) -> None:
 
 
 def rested(page: Page) -> None:
-    """Wait until nothing has been on its way for a second."""
+    """Wait until no request has been under way for a second."""
     quiet = 0
     while quiet < 10:
         page.wait_for_timeout(100)
@@ -92,7 +92,7 @@ def rested(page: Page) -> None:
 
 
 def face(page: Page) -> None:
-    """The upper rows of one face on another."""
+    """Paint the upper rows of one face into another."""
     page.locator("#gallery button").nth(22).click()
     rested(page)
     page.keyboard.press("r")
@@ -125,7 +125,7 @@ def main() -> None:
                     page = opened(browser, address, **look)
                     act(page)
                     page.mouse.move(0, 0)
-                    page.wait_for_timeout(1500)  # the last picture is painted, and every word is gone
+                    page.wait_for_timeout(1500)  # until the last picture is painted and messages are gone
                     path = IMAGES / f"studio-{name}.png"
                     page.screenshot(path=path)
                     print(path)

@@ -1,13 +1,13 @@
-"""What a prior gains by tokens in place of canvases, and by wider heads: priors that differ in `prior.stem` and
-`prior.choice_width` alone. With the stem, the size at which the vectors of parts start differs too (docs/plus.md).
+"""What a prior gains by tokens in place of canvases, and by wider heads: priors that differ only in `prior.stem` and
+`prior.choice_width`. The initial size of the vectors of parts also differs between the stems (docs/plus.md).
 
     python experiments/tokens.py [--out DIR] [--cifar10 SOURCE]
 
-Small and short: the net and the epochs of the preset `digits`, with dropout 0.2 and the parts by number and pixels
-beside canvases too; digits with 300 parts, and 5,102 images of CIFAR-10 with 512 parts for fewer epochs. Nats of whole
-test drawings by the epoch that validation chose, and milliseconds of one CPU thread for the loss and the gradients of
-one step; these also at the sizes of `cifar10-plus`. Results to tokens.json beside this file.
-"""
+The runs are small and short. They use the net and the epochs of the preset `digits`, with dropout 0.2. With canvases
+too, the prior gets the parts by number and pixels. The sets are the digits with 300 parts, and 5,102 images of CIFAR-10
+with 512 parts for fewer epochs. The script measures the nats of whole test drawings at the epoch that validation chose,
+and the milliseconds that one CPU thread needs for the loss and the gradients of one step. It also measures these
+milliseconds at the sizes of `cifar10-plus`. The results go to tokens.json beside this file."""
 
 import argparse
 import json
@@ -29,12 +29,12 @@ from npdraw.training import train
 
 RESULTS = Path(__file__).with_suffix(".json")
 STEMS, WIDTHS = ("cells", "tokens"), (64, 256)
-TESTED = 2000  # test images, at most
-EPOCHS = 4  # of CIFAR-10
+TESTED = 2000  # at most this many test images
+EPOCHS = 4  # for CIFAR-10
 
 
 def digits() -> tuple[Config, ImageSet]:
-    """The preset with more parts and more dropout, stage one alone."""
+    """The preset with more parts and more dropout, and only stage one."""
     preset = store.read_config(store.presets()["digits"])
     config = replace(
         preset,
@@ -60,7 +60,7 @@ def cifar10(source: str) -> tuple[Config, ImageSet]:
 
 
 def seconds(prior: Prior, parses: Drawing, times: int = 30) -> float:
-    """CPU time for the loss of a batch and its gradients, the median of several."""
+    """CPU seconds for the loss of a batch and its gradients, the median of several steps."""
     prior.requires_grad_(True).train()
     spent = []
     for _ in range(times):
@@ -72,7 +72,7 @@ def seconds(prior: Prior, parses: Drawing, times: int = 30) -> float:
 
 
 def untrained() -> dict[str, float]:
-    """Milliseconds of a step of 32 parses at the sizes of `cifar10-plus`, by stem."""
+    """Milliseconds per step of 32 parses at the sizes of `cifar10-plus`, by stem."""
     config, found = store.read_config(store.presets()["cifar10-plus"]), {}
     bank = PartBank(torch.rand(config.bank.parts, 3, config.bank.part_size, config.bank.part_size))
     grid = Grid(*config.canvas_size, config.bank.part_size)

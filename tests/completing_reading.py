@@ -9,14 +9,14 @@ from reference import Heads, Step, logsumexp
 def conditional(
     log_p: dict[tuple[Step, ...], float], kept: Sequence[Step], fixed: Sequence[bool]
 ) -> tuple[dict[tuple[Step, ...], float], float]:
-    """p(drawing given its fixed steps) of every drawing that has them, and log p(fixed steps), from log p of all."""
+    """The probability of every drawing that has the fixed steps, given these steps; and log p(fixed steps)."""
     agree = {row: v for row, v in log_p.items() if all(row[t] == kept[t] for t in range(len(row)) if fixed[t])}
     total = logsumexp(list(agree.values()))
     return {row: math.exp(value - total) for row, value in agree.items()}, total
 
 
 def tempered(heads: Callable[[Sequence[Step]], Heads], temperature: float) -> Callable[[Sequence[Step]], Heads]:
-    """Heads whose probabilities are those of `heads` to the power 1 / temperature, normalised again."""
+    """Heads with the probabilities of `heads` to the power 1 / temperature, normalised again."""
 
     def colder(log_probs: Sequence[float]) -> list[float]:
         scaled = [v / temperature for v in log_probs]
@@ -31,7 +31,7 @@ def tempered(heads: Callable[[Sequence[Step]], Heads], temperature: float) -> Ca
 
 
 def systematic(weights: Sequence[float], u: float) -> list[int]:
-    """Positions (i + u) / n along the weights laid end to end; what lies under each."""
+    """The weights are laid end to end: the index of the weight at each position (i + u) / n of their length."""
     total, n = math.fsum(weights), len(weights)
     found = []
     for i in range(n):
@@ -45,7 +45,7 @@ def systematic(weights: Sequence[float], u: float) -> list[int]:
 
 
 def effective(weights: Sequence[float], roots: Sequence[int]) -> float:
-    """Square of the sum over sum of the squares, where particles of one root count as one."""
+    """The square of the sum divided by the sum of the squares; particles with the same root count as one."""
     sums: dict[int, float] = {}
     for weight, root in zip(weights, roots, strict=True):
         sums[root] = sums.get(root, 0.0) + weight

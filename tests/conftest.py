@@ -1,5 +1,5 @@
-"""What all tests share: one torch thread, since several workers on few cores would fight for them, and no test reads or
-writes the data folder of the person who runs them."""
+"""What all tests share. Torch uses one thread, since several workers on few cores would compete for them. No test reads
+or writes the data folder of the person who runs the tests."""
 
 from pathlib import Path
 
@@ -10,13 +10,13 @@ torch.set_num_threads(1)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Tests marked `long` come first, all others in their order."""
+    """Tests marked `long` come first. All others keep their order."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
 @pytest.fixture(autouse=True)
 def data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A data folder of this test's own."""
+    """Each test has its own data folder."""
     folder = tmp_path_factory.mktemp("data-folder")
     monkeypatch.setenv("NPDRAW_DATA_DIR", str(folder))
     return folder

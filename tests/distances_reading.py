@@ -26,7 +26,7 @@ def cubic(x: Array, y: Array) -> float:
 
 
 def squared_discrepancy(a: ArrayLike, b: ArrayLike, biased: bool = False) -> float:
-    """The squared maximum mean discrepancy; unbiased leaves out the pairs of a point with itself."""
+    """The squared maximum mean discrepancy. The unbiased one omits the pairs of a point with itself."""
     x, y = np.asarray(a, dtype=np.float64), np.asarray(b, dtype=np.float64)
 
     def mean(u: Array) -> float:
@@ -42,7 +42,7 @@ def distance(x: Array, y: Array) -> float:
 
 
 def radius(points: Array, i: int, k: int) -> float:
-    """How far the k-th nearest of the other points is."""
+    """The distance from a point to the k-th nearest of the others."""
     return sorted(distance(points[i], points[j]) for j in range(len(points)) if j != i)[k - 1]
 
 
@@ -60,9 +60,9 @@ def prdc(real: ArrayLike, fake: ArrayLike, k: int) -> tuple[float, float, float,
 
 
 def expected_coverage(count: int, k: int) -> float:
-    """Of two sets of `count` points of one continuous distribution.
+    """The expected coverage of two sets of `count` points from the same continuous distribution.
 
-    A point is uncovered if its k nearest among the other 2 count - 1 are all of its own side.
+    A point is uncovered if its k nearest among the other 2 count - 1 points are all from its own set.
     """
     missed = 1.0
     for i in range(1, k + 1):

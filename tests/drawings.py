@@ -1,4 +1,4 @@
-"""Between `Drawing` and the plain steps that the independent readings take."""
+"""Convert between `Drawing` and the plain steps that the independent readings take."""
 
 import torch
 

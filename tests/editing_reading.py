@@ -32,7 +32,7 @@ def drawn_at(steps: Iterable[Step]) -> dict[int, list[int]]:
 
 
 def tidy_choices(steps: Iterable[Step], parts: Sequence[Part]) -> dict[int, dict[int, float]]:
-    """Place -> the parts that may stand there, each with its distance from the best that there is."""
+    """Place -> the parts that may be drawn there, each with its distance beyond that of the nearest part."""
     allowed = {}
     for place, several in drawn_at(steps).items():
         if len(several) == 1:
@@ -45,9 +45,9 @@ def tidy_choices(steps: Iterable[Step], parts: Sequence[Part]) -> dict[int, dict
 
 
 def places_in(box: Sequence[int], image: tuple[int, int], canvas: tuple[int, int], size: int) -> list[int]:
-    """Places whose cell has its centre in the box, found by walking over the image in steps of a fine ruler.
+    """Places whose cell has its centre in the box, found by walking over the image along a fine ruler.
 
-    The ruler has 2 * side marks a pixel of the image, so every centre lies on a mark; a mark belongs to the pixel that
+    The ruler has 2 * side marks per pixel of the image, so every centre is on a mark. A mark belongs to the pixel that
     ends there.
     """
 
@@ -60,7 +60,7 @@ def places_in(box: Sequence[int], image: tuple[int, int], canvas: tuple[int, int
             before += 1
         hit = []
         for cell in range(count):
-            mark = (2 * (cell * size - before) + size) * full  # of the centre
+            mark = (2 * (cell * size - before) + size) * full  # the mark of the centre
             for pixel in range(low, high):
                 if pixel * 2 * side < mark <= (pixel + 1) * 2 * side:
                     hit.append(cell)
@@ -94,7 +94,7 @@ def shift(cells: Mapping[int, int], rows: int, columns: int, height: int, width:
 
 
 def likeness(parts: Sequence[Part], what: int) -> list[float]:
-    """How far every part is from one of them."""
+    """The distance of every part from one of them."""
     return [distance(numbers(part), numbers(parts[what])) for part in parts]
 
 
@@ -122,7 +122,7 @@ def splitmix(value: int) -> int:
 
 
 def blend(drawings: Sequence[Mapping[int, int]], weights: Sequence[float], seed: int, places: int) -> Cells:
-    """Each place from the drawing in whose share of the weights its number falls."""
+    """Each place is taken from one drawing: the one whose share of the weights contains the place's random number."""
     mask, golden, stream = 2**64 - 1, 0x9E3779B97F4A7C15, 5
     key = splitmix((splitmix((seed + golden) & mask) + (stream + 1) * 2654435769) & mask)
     made = {}
@@ -138,7 +138,7 @@ def blend(drawings: Sequence[Mapping[int, int]], weights: Sequence[float], seed:
 
 
 def place_of(y: int, x: int, scale: int, canvas: tuple[int, int], size: int) -> tuple[int, int]:
-    """Row and column of the cell that a pixel of an image, so many times as large as its canvas, lies in."""
+    """Row and column of the cell that contains a pixel of an image, which is `scale` times as large as its canvas."""
     height, width = canvas
     down, across = -(-height // size), -(-width // size)
     return (y // scale + (down * size - height) // 2) // size, (x // scale + (across * size - width) // 2) // size
@@ -147,7 +147,7 @@ def place_of(y: int, x: int, scale: int, canvas: tuple[int, int], size: int) -> 
 def change_beyond(
     before: Picture, after: Picture, edited: Iterable[int], scale: int, canvas: tuple[int, int], size: int
 ) -> float | None:
-    """The share of the change of all pixels that lies in cells which touch no edited one; nothing without a change."""
+    """The share of all change that is in pixels of cells which touch no edited cell; None if nothing changed."""
     across, total, outside = -(-canvas[1] // size), 0.0, 0.0
     cells = [(place // across, place % across) for place in edited]
     for c in range(len(before)):
@@ -164,8 +164,8 @@ def change_beyond(
 def found_in(
     picture: Picture, cells: Mapping[int, int], parts: Sequence[Part], scale: int, canvas: tuple[int, int]
 ) -> list[tuple[bool, int]]:
-    """Of each drawn cell in a picture of bytes: whether Alg. 1 draws the same part there, and how many parts are nearer
-    to the cell than this one."""
+    """For each drawn cell of a picture of bytes: whether Alg. 1 draws the same part there, and how many parts are
+    nearer to the cell than this part."""
     (height, width), channels, size = canvas, len(parts[0]), len(parts[0][0])
     down, across = -(-height // size), -(-width // size)
     top, left = (down * size - height) // 2, (across * size - width) // 2
@@ -177,7 +177,7 @@ def found_in(
                 for j in range(size):
                     y, x = place // across * size + i - top, place % across * size + j - left
                     inside, value = 0 <= y < height and 0 <= x < width, 0.0
-                    if inside:  # the average of the pixels of this pixel of the canvas
+                    if inside:  # the average of the image's pixels in this pixel of the canvas
                         for dy in range(scale):
                             for dx in range(scale):
                                 value += picture[c][y * scale + dy][x * scale + dx] / 255 / scale**2

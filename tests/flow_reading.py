@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 
 def grid(count: int) -> list[float]:
-    """Points of time of `count` evaluations, 1 at the end."""
+    """The points of time of `count` evaluations, and 1 at the end."""
     points = []
     for i in range(count):
         share = i / (count - 1) if count > 1 else 0.0
@@ -21,7 +21,7 @@ def grid(count: int) -> list[float]:
 
 
 def multistep(noise: float, velocity: Callable[[float, float], float], count: int) -> float:
-    """One number from noise to t = 1."""
+    """Take one number from noise to t = 1."""
     points = grid(count)
     x, images, ratios = (1 - points[0]) * noise, list[float](), list[float]()
     for here, there in itertools.pairwise(points):
@@ -50,7 +50,7 @@ def gaussian(x: float, t: float, mean: float, spread: float) -> float:
 
 
 def transported(noise: float, mean: float, spread: float) -> float:
-    """Where the exact flow of `gaussian` takes noise, from the grid's first point to t = 1: a quantile stays one."""
+    """Where the exact flow of `gaussian` takes noise, from the grid's first point to t = 1; it keeps quantiles."""
     t = 1 / 81
     start = (1 - t) * noise
     return mean + spread * (start - t * mean) / math.sqrt(t**2 * spread**2 + (1 - t) ** 2)

@@ -1,4 +1,4 @@
-"""The Inception network of 2015-12-05 read again: as the public file has it, batch norm as its own formula.
+"""An independent reading of the Inception network of 2015-12-05: as in the public file, with batch norm as a formula.
 
 Imports nothing of npdraw. `layout` lists the public file's convolutions; `features` runs the network on a dict of
 tensors in that layout. Pools are sums and maxima over shifted copies, and bilinear resizing is two matrices.
@@ -73,13 +73,13 @@ def layout() -> dict[str, Shape]:
 
 
 def random_tensors(seed: int) -> Tensors:
-    """Tensors in the public layout, of a scale that keeps activations alive through the depth; a classifier too."""
+    """Random tensors in the public layout, and a classifier. Their scale keeps activations alive through the depth."""
     random = torch.Generator().manual_seed(seed)
     tensors = {"fc.weight": torch.zeros(8, 2048), "fc.bias": torch.zeros(8)}
     for name, shape in layout().items():
         out, fan = shape[0], math.prod(shape[1:])
         tensors[f"{name}.conv.weight"] = torch.randn(shape, generator=random) * math.sqrt(2 / fan)
-        variance = torch.rand(out, generator=random) * 0.98 + 0.02  # small ones, where epsilon matters
+        variance = torch.rand(out, generator=random) * 0.98 + 0.02  # some are small, where epsilon matters
         tensors[f"{name}.bn.weight"] = (torch.rand(out, generator=random) * 0.4 + 0.8) * variance.sqrt()
         tensors[f"{name}.bn.bias"] = torch.randn(out, generator=random) * 0.2
         tensors[f"{name}.bn.running_mean"] = torch.randn(out, generator=random) * 0.2
@@ -112,12 +112,12 @@ def _largest(x: Tensor, stride: int, pad: int) -> Tensor:
 
 
 def _average(x: Tensor) -> Tensor:
-    """Of the neighbours that there are: sums divided by counts."""
+    """The average of the neighbours inside the image: sums divided by counts."""
     return reduce(torch.add, _shifts(x, 1, 1, 0.0)) / reduce(torch.add, _shifts(torch.ones_like(x[:1, :1]), 1, 1, 0.0))
 
 
 def _resized(images: Tensor, side: int) -> Tensor:
-    """Bilinear, half-pixel centres: each output pixel is between the two input pixels around its centre."""
+    """Bilinear resizing with half-pixel centres: an output pixel is between the two input pixels around its centre."""
 
     def weights(size: int) -> Tensor:
         matrix = torch.zeros(side, size)
@@ -156,7 +156,7 @@ def features(t: Tensors, images: Tensor) -> tuple[Tensor, Tensor]:
     x = torch.cat([single, double, _largest(x, 2, 0)], 1)
     assert x.shape[1:] == (768, 17, 17)
 
-    flat, tall = (0, 3), (3, 0)  # what a kernel of 1 x 7 and one of 7 x 1 are padded with
+    flat, tall = (0, 3), (3, 0)  # the padding of kernels of 1 x 7 and of 7 x 1
     for b in ("Mixed_6b", "Mixed_6c", "Mixed_6d", "Mixed_6e"):
         one = _layer(t, f"{b}.branch1x1", x)
         seven = _layer(t, f"{b}.branch7x7_1", x)
@@ -182,6 +182,6 @@ def features(t: Tensors, images: Tensor) -> tuple[Tensor, Tensor]:
         left, right = (_layer(t, f"{b}.branch3x3_2{s}", three, 1, p) for s, p in (("a", (0, 1)), ("b", (1, 0))))
         double = _layer(t, f"{b}.branch3x3dbl_2", _layer(t, f"{b}.branch3x3dbl_1", x), 1, (1, 1))
         up, down = (_layer(t, f"{b}.branch3x3dbl_3{s}", double, 1, p) for s, p in (("a", (0, 1)), ("b", (1, 0))))
-        pooled = _average(x) if b == "Mixed_7b" else _largest(x, 1, 1)  # the last is a maximum, as published
+        pooled = _average(x) if b == "Mixed_7b" else _largest(x, 1, 1)  # the last block takes a maximum, as published
         x = torch.cat([one, left, right, up, down, _layer(t, f"{b}.branch_pool", pooled)], 1)
     return middle, x.flatten(2).sum(2) / 8**2

@@ -1,8 +1,7 @@
-"""An independent reading of Muon beside Adam, one parameter at a time, in plain numpy. Imports nothing of npdraw.
+"""Independent readings of Muon and Adam, one parameter at a time, in plain numpy. Imports nothing of npdraw.
 
-Momentum is read as in the first papers, m <- 0.95 m + g and g + 0.95 m: its scale has no part in the update. The
-Newton-Schulz steps are read by what they do to singular values, and no matrix is multiplied by itself.
-"""
+Momentum is written as in the first papers, m <- 0.95 m + g and g + 0.95 m; its scale does not change the update. The
+Newton-Schulz steps are written as what they do to singular values, and no matrix is multiplied by itself."""
 
 from collections.abc import Sequence
 
@@ -12,7 +11,7 @@ Array = np.ndarray
 
 
 def flattened(values: Array) -> Array:
-    """Values of a parameter of singular values near 1: the singular vectors of (first dimension, all others) stay."""
+    """A parameter with singular values near 1. The singular vectors of (first dimension, all others) stay the same."""
     matrix = values.reshape(len(values), -1)
     left, sizes, right = np.linalg.svd(matrix, full_matrices=False)
     norm = float(np.sqrt((sizes**2).sum()))
@@ -23,7 +22,7 @@ def flattened(values: Array) -> Array:
 
 
 def muon(weight: Array, grads: Sequence[Array | None], rates: Sequence[float]) -> Array:
-    """A weight after some steps; a step without a gradient is none."""
+    """A weight after some steps; a step without a gradient changes nothing."""
     momentum = np.zeros_like(weight)
     longer = max(len(weight), weight.size // len(weight))
     for grad, rate in zip(grads, rates, strict=True):
@@ -34,7 +33,7 @@ def muon(weight: Array, grads: Sequence[Array | None], rates: Sequence[float]) -
 
 
 def adam(weight: Array, grads: Sequence[Array | None], rates: Sequence[float]) -> Array:
-    """The same by Adam, its averages freed of their start at 0."""
+    """The same by Adam, whose averages are corrected for their start at 0."""
     mean, square, count = np.zeros_like(weight), np.zeros_like(weight), 0
     for grad, rate in zip(grads, rates, strict=True):
         if grad is not None:

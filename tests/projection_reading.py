@@ -11,8 +11,8 @@ def parse(cell: np.ndarray, parts: np.ndarray) -> tuple[int, bool]:
 
 
 def least_move(cell: np.ndarray, wanted: int, parts: np.ndarray, rounds: int = 200_000) -> float:
-    """Length of the shortest move after which the wanted part is the nearest one, and nearer than nothing: a quadratic
-    program with a row for each plane, solved by Hildreth's method."""
+    """Length of the shortest move after which the wanted part is nearer than all other parts and than an empty cell: a
+    quadratic program with one row per plane, solved by Hildreth's method."""
     a = parts[wanted]
     rivals = [part for i, part in enumerate(parts) if i != wanted] + [np.zeros_like(a)]
     rows = [(b - a, (float(b @ b) - float(a @ a)) / 2) for b in rivals]
@@ -26,13 +26,13 @@ def least_move(cell: np.ndarray, wanted: int, parts: np.ndarray, rounds: int = 2
 
 
 def seam(edited: list[list[bool]], cell: int, reach: int) -> np.ndarray:
-    """The mask of some cells of `cell` pixels a side, as `soften` makes it."""
+    """The mask of the edited cells, which have `cell` pixels per side, after `soften`."""
     height, width = len(edited) * cell, len(edited[0]) * cell
     return soften([[edited[i // cell][j // cell] for j in range(width)] for i in range(height)], reach)
 
 
 def soften(inside: list[list[bool]], reach: int) -> np.ndarray:
-    """A mask of pixels, grown by `reach` of them and averaged over as many around each."""
+    """A mask of pixels, grown by `reach` pixels and then averaged over `reach` pixels around each."""
     height, width = len(inside), len(inside[0])
 
     def around(i: int, j: int) -> list[tuple[int, int]]:
@@ -47,8 +47,8 @@ def soften(inside: list[list[bool]], reach: int) -> np.ndarray:
 
 
 def edited_pixels(places: set[int], image: tuple[int, int], canvas: tuple[int, int], size: int) -> np.ndarray:
-    """How much of each pixel of an image is made anew where these cells of its canvas are, cut into parts of `size`
-    pixels with half of what hangs over before the canvas: (H,W)"""
+    """How much of each pixel of an image is made anew if these cells of its canvas are edited: (H,W). Cells have `size`
+    pixels per side, and half of the padding is before the canvas."""
     scale = image[0] // canvas[0]
     across = -(-canvas[1] // size)
     top, left = ((-(-side // size) * size - side) // 2 for side in canvas)

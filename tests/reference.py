@@ -1,9 +1,8 @@
 """Independent readings of the mathematics, in plain loops, for tests to compare with. Imports nothing of npdraw.
 
-Written from the paper and its notes alone. Slow and literal on purpose: one image, one drawing, one pixel at a time,
-float64 (or decimals). Conventions: images (C,H,W) in [0, 1] with 0 empty, parts (M,C,K,K), places in raster order; a
-drawing is T steps (what, where, whether), and a skipped step is (0, 0, 0).
-"""
+They are written only from the paper and its notes. They are slow and literal on purpose: one image, one drawing, one
+pixel at a time, in float64 (or decimals). Conventions: images (C,H,W) in [0, 1] with 0 empty, parts (M,C,K,K), places
+in raster order. A drawing is T steps (what, where, whether), and a skipped step is (0, 0, 0)."""
 
 import decimal
 import itertools
@@ -22,7 +21,7 @@ Step = tuple[int, int, int]  # what, where, whether
 
 
 class Layout(NamedTuple):
-    """How a canvas is cut: cells, padded size, and where the canvas's first pixel lies in the padded one."""
+    """How a canvas is cut: cells, padded size, and where the canvas's first pixel is in the padded canvas."""
 
     rows: int
     columns: int
@@ -50,13 +49,13 @@ def pad(image: ArrayLike, size: int) -> Array:
 
 
 class Parse(NamedTuple):
-    """A parse and all it was decided by, so that a test can judge near-ties: compare costs, not indices."""
+    """A parse and all numbers that decided it, so that a test can judge near-ties: compare costs, not indices."""
 
     what: list[int]
     where: list[int]
     whether: list[int]
     costs: list[float]  # (T,) of the nearest part
-    nearest: list[int]  # (T,) also where the step was skipped
+    nearest: list[int]  # (T,) also for skipped steps
     distances: Array  # (T,M)
     empty: list[float]  # (T,) distance to an empty cell
 
@@ -112,7 +111,7 @@ def draw(part: Array, where: int, at: Layout) -> Array:
 def render_loop(
     what: Sequence[int], where: Sequence[int], whether: Sequence[int], parts: ArrayLike, H: int, W: int
 ) -> Rendered:
-    """Eq. 3 as printed, powers and all (0 ** 0 is 1), one step after another, for one drawing."""
+    """Eq. 3 as printed, with its powers (0 ** 0 is 1), one step after another, for one drawing."""
     bank = np.asarray(parts, dtype=np.float64)
     at = layout(H, W, bank.shape[-1])
     canvas = np.zeros((bank.shape[1], at.height, at.width))
@@ -132,7 +131,8 @@ def soft_render_loop(
 ) -> Rendered:
     """Relaxed choices for one drawing, what (T,M), where (T,L), whether (T,): c + z (max(c, drawn) - c).
 
-    What is a mixture of parts, where the weight of that mixture at every place; masks are the weights of the places.
+    `what` gives a mixture of parts, and `where` the weight of that mixture at every place. Masks are the weights of
+    the places.
     """
     a, b, z = (np.asarray(v, dtype=np.float64) for v in (what, where, whether))
     bank = np.asarray(parts, dtype=np.float64)
@@ -168,8 +168,8 @@ class Heads(NamedTuple):
 def log_prob_loop(steps: Sequence[Step], heads: Callable[[Sequence[Step]], Heads], no_repeat: bool = False) -> float:
     """Log-probability of one drawing; `heads` gives a step's log-probabilities from the steps before it.
 
-    A skipped step has its whether term only. Without repeats, where is renormalised over the places that no earlier
-    drawn step has used; skipped steps use up none.
+    A skipped step has only its whether term. With `no_repeat`, where is renormalised over the places that no earlier
+    drawn step has used. Skipped steps use no place.
     """
     total = 0.0
     for t, (what, where, whether) in enumerate(steps):
@@ -233,7 +233,7 @@ def logistic_mixture_log_prob(
     """Log-probability of one pixel's channels, each a level from 0 to levels - 1.
 
     logits (J,), means (C,J), log_scales (C,J), slopes before tanh (C(C-1)/2,J): G on R, B on R, B on G. The literal
-    sum over components of products of differences of CDFs, in decimals of 60 digits, where no tail is empty.
+    sum over components of products of differences of CDFs, in decimals of 60 digits, where no tail underflows.
     """
     D, scale = decimal.Decimal, levels - 1
     means, log_scales, slopes = (np.asarray(v, dtype=np.float64) for v in (means, log_scales, slopes))
@@ -284,18 +284,18 @@ def _mse(a: Array, b: Array) -> float:
 
 
 def psnr_set(images: ArrayLike, canvases: ArrayLike) -> float:
-    """Peak 1, one mean squared error over all pixels of all images."""
+    """PSNR with peak 1 and one mean squared error over all pixels of all images."""
     return -10 * math.log10(_mse(np.asarray(images, np.float64), np.asarray(canvases, np.float64)))
 
 
 def psnr_mean(images: ArrayLike, canvases: ArrayLike) -> float:
-    """The mean of the images' own PSNRs."""
+    """The mean of the PSNRs of the single images."""
     pairs = list(zip(np.asarray(images, np.float64), np.asarray(canvases, np.float64), strict=True))
     return math.fsum(-10 * math.log10(_mse(a, b)) for a, b in pairs) / len(pairs)
 
 
 def splitmix_uniform(seed: int, counter: int, stream: int = 0) -> float:
-    """The counter-th (from 1) uniform of a seed and stream, with Python's own integers modulo 2^64."""
+    """The counter-th uniform number (from 1) of a seed and stream, with Python's own integers modulo 2^64."""
     golden, modulus = 0x9E3779B97F4A7C15, 1 << 64
 
     def mix(x: int) -> int:
@@ -318,7 +318,7 @@ def medoid_cost(points: ArrayLike, medoids: Sequence[int]) -> float:
 
 
 def best_medoid_cost(points: ArrayLike, k: int) -> float:
-    """The least cost of any k medoids, by trying them all."""
+    """The least cost of any k medoids, found by trying them all."""
     return min(medoid_cost(points, chosen) for chosen in itertools.combinations(range(len(np.asarray(points))), k))
 
 
@@ -355,9 +355,9 @@ def narrowed(logits: Sequence[float], temperature: float, top_k: int | None, top
 
 
 def frequencies_fit(counts: Sequence[int], probabilities: Sequence[float]) -> bool:
-    """Pearson's chi-square of counts against probabilities; a right sampler fails about once in 10^5 times.
+    """Whether counts fit probabilities, by Pearson's chi-square. A correct sampler fails about once in 10^5 times.
 
-    Outcomes expected less than five times are counted as one.
+    Outcomes that are expected less than five times are counted together.
     """
     n, rest = sum(counts), [0.0, 0.0]
     assessed: list[tuple[float, float]] = []

@@ -1,4 +1,4 @@
-"""Untrained models of small pictures for tests of verbs: `grey`, `colour`, and `ink` (on paper)."""
+"""Untrained models of small pictures for tests of verbs: `grey`, `colour`, and `ink` (dark on light)."""
 
 from pathlib import Path
 from typing import Any
@@ -17,15 +17,15 @@ SMALL: dict[str, Any] = {
     "posterior": {"width": 4},
     "decoder": {"width": 4},
 }
-CONTRAST = 30.0  # so that a decoder that has learned nothing does not make one picture of every canvas
-COLOUR = {  # the canvas is half the image: 3 x 4 cells of 4 x 4 pixels of it
+CONTRAST = 30.0  # so that an untrained decoder does not make the same picture of every canvas
+COLOUR = {  # the canvas has half the image's size: 3 x 4 cells of 4 x 4 pixels of the image
     "data": {"height": 12, "width": 16, "canvas": 8, "channels": 3},
     "bank": {"part_size": 2, "parts": 6},
 }
 
 
 def save_models(grey: dict[str, Any]) -> dict[str, DataConfig]:
-    """Write the three into the test's folder, `grey` and `ink` with these sections; what images each takes, by name."""
+    """Write the three into the test's folder, `grey` and `ink` with these sections. Returns data configs by name."""
     torch.manual_seed(0)
     found = {}
     for name, sections in (("grey", grey), ("colour", COLOUR), ("ink", grey)):
@@ -41,6 +41,6 @@ def save_models(grey: dict[str, Any]) -> dict[str, DataConfig]:
 
 
 def save_picture(pixels: NDArray[np.uint8], data: DataConfig, path: str | Path) -> None:
-    """Pixels (H,W,3), light on dark, as a picture of a model: in its colours, and inverted where its pictures are."""
+    """Save pixels (H,W,3), light on dark, as a model's pictures are: grey or in colour, and inverted if they are."""
     image = Image.fromarray(pixels if data.channels == 3 else pixels[..., 0])
     (Image.eval(image, lambda v: 255 - v) if data.inverted else image).save(path)

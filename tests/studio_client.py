@@ -1,4 +1,4 @@
-"""A small model, the studio around it, and how tests ask it."""
+"""A small model, a studio with it, and the requests of tests to the studio."""
 
 import asyncio
 import contextlib
@@ -37,7 +37,7 @@ def small(
     free: bool = True,
     **data: Any,
 ) -> NPDraw:
-    """A model with random weights: 3 x 3 cells of 4 pixels, one row above and two below the canvas."""
+    """A model with random weights: 3 x 3 cells of 4 pixels, padded by one row above and two rows below the canvas."""
     plain = {"likelihood": "bernoulli" if c == 1 else "mixture"}
     flowing = {"likelihood": "flow", "blocks": 1, "evaluations": 9, "freedom": 0.25 * free}
     sections = {
@@ -63,7 +63,7 @@ def studio(model: NPDraw | None = None, token: str | None = None) -> Guard:
 
 @contextlib.asynccontextmanager
 async def visiting(guard: Guard, **headers: str) -> AsyncIterator[httpx.AsyncClient]:
-    """A client of the studio; its lanes are closed afterwards."""
+    """A client of the studio. The studio is shut down afterwards."""
     transport = httpx.ASGITransport(guard)
     app: Any = guard.app
     async with (
@@ -74,7 +74,7 @@ async def visiting(guard: Guard, **headers: str) -> AsyncIterator[httpx.AsyncCli
 
 
 def visit(guard: Guard, visitor: Callable[[httpx.AsyncClient], Awaitable[T]], **headers: str) -> T:
-    """What comes of a visit."""
+    """The result of a visitor, who gets a client of the studio."""
 
     async def run() -> T:
         async with visiting(guard, **headers) as client:
@@ -84,7 +84,7 @@ def visit(guard: Guard, visitor: Callable[[httpx.AsyncClient], Awaitable[T]], **
 
 
 def ask(guard: Guard, method: str, path: str, **more: Any) -> httpx.Response:
-    """One question, and the studio is closed after it."""
+    """Send one request. The studio is shut down afterwards."""
     return visit(guard, lambda client: client.request(method, path, **more))
 
 
@@ -110,6 +110,6 @@ def post(model: NPDraw, path: str, **body: Any) -> Any:
 
 
 def levels(image: Tensor) -> np.ndarray[Any, Any]:
-    """(C,H,W) -> bytes as a picture has them."""
+    """(C,H,W) -> the bytes of a picture"""
     x = (image.clamp(0, 1) * 255 + 0.5).floor().to(torch.uint8).permute(1, 2, 0).numpy()
     return x[..., 0] if x.shape[-1] == 1 else x

@@ -69,7 +69,7 @@ def test_training() -> None:
     (rows,) = tables(run("training", "--device", "cpu", "--presets", "digits", "--batch", "2"))
     assert [(row["stage"], row["batch"], row["mode"]) for row in rows] == [("one", "2", "fp32"), ("two", "2", "fp32")]
     for row in rows:
-        took, floors = number(row["ms a step"]), [number(v) for k, v in row.items() if k.startswith("floor of ")]
+        took, floors = number(row["ms per step"]), [number(v) for k, v in row.items() if k.startswith("floor of ")]
         assert number(row["images/s"]) == pytest.approx(2e3 / took, rel=0.02)
         assert len(floors) == 2 and all(floor > 0 for floor in floors)
         assert number(row["times the floor"]) == pytest.approx(took / max(floors), rel=0.02)
@@ -85,12 +85,12 @@ def test_growth_and_its_picture(tmp_path: Path) -> None:
     work = ("sampling", "stage one", "stage two")
     assert [(r["value"], r["work"]) for r in found["rows"]] == [(m, w) for m in (50, 200, 500, 2000) for w in work]
     for printed, kept in zip(rows, found["rows"], strict=True):
-        assert number(printed["ms an image"]) == pytest.approx(kept["ms"] / kept["images"], rel=0.02)
+        assert number(printed["ms per image"]) == pytest.approx(kept["ms"] / kept["images"], rel=0.02)
         assert kept["memory_mib"] >= 0
     (line,) = summary
     assert (line["factor"], line["from"], line["to"]) == ("M", "50", "2000")
     for what in work:
-        first, *_, last = [number(r["ms an image"]) for r in rows if r["work"] == what]
+        first, *_, last = [number(r["ms per image"]) for r in rows if r["work"] == what]
         assert number(line[f"{what}, time / memory"].split(" / ")[0]) == pytest.approx(last / first, rel=0.05)
     run("growth", "--results", tmp_path, "--plot", tmp_path / "growth.png")
     with Image.open(tmp_path / "growth.png") as picture:

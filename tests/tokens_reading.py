@@ -1,7 +1,7 @@
 """An independent reading of a prior of tokens, in plain loops: its inputs, its Transformer, its choices.
 
-Imports nothing of npdraw. `weights` are the prior's by name, the bank's parts (M,C,K,K) among them. One drawing, one
-step, one number at a time, float64.
+Imports nothing of npdraw. `weights` are the prior's weights by name, and also the bank's parts (M,C,K,K). The loops
+take one drawing, one step and one number at a time, in float64.
 """
 
 import math
@@ -29,13 +29,13 @@ def normed(weights: Weights, name: str, x: Array) -> Array:
 
 
 def place(weights: Weights, name: str, number: int) -> Array:
-    """The vector of a place: that of its row and that of its column."""
+    """The vector of a place: the sum of the vectors of its row and of its column."""
     rows, columns = weights[f"{name}.rows.weight"], weights[f"{name}.columns.weight"]
     return rows[number // len(columns)] + columns[number % len(columns)]
 
 
 def inputs(weights: Weights, before: Sequence[Step], numbers: Sequence[int], move: int = 0) -> list[Array]:
-    """The steps before as they enter, a start before them; each is told the number of the step that comes next."""
+    """The input vectors: a start, then the steps before. Each also gets the number of the step that comes next."""
     x = [weights["start"] + (weights["moved"][move - 1] if move else 0)]
     for what, where, whether in before:
         if whether:
@@ -48,7 +48,7 @@ def inputs(weights: Weights, before: Sequence[Step], numbers: Sequence[int], mov
 
 
 def attended(weights: Weights, name: str, x: Sequence[Array], heads: int) -> list[Array]:
-    """What attention adds to each step: a mean of values of this step and those before it, for each head."""
+    """What attention adds to each step: for each head, a mean of the values of this step and of those before it."""
     mapped = [linear(weights, f"{name}.qkv", v).reshape(3, heads, -1) for v in x]
     size, added = mapped[0].shape[-1], []
     for t, own in enumerate(mapped):
@@ -71,7 +71,7 @@ def mlp(weights: Weights, name: str, x: Array, gelu: bool) -> Array:
 
 
 def token_heads(weights: Weights, heads: int, before: Sequence[Step], numbers: Sequence[int], move: int = 0) -> Heads:
-    """Log-probabilities of the step of the last number, from the steps of the numbers before it."""
+    """Log-probabilities of the step with the last number, given the steps with the numbers before it."""
     x, depth = inputs(weights, before, numbers, move), 0
     while f"blocks.{depth}.norm_1.weight" in weights:
         block = f"blocks.{depth}"

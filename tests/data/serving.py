@@ -14,8 +14,8 @@ from npdraw.data.fetch import Remote
 
 class Server(NamedTuple):
     url: str
-    requests: list[str]  # paths that were asked for
-    starts: list[int]  # from which byte on
+    requests: list[str]  # the requested paths
+    starts: list[int]  # the first byte of each request
 
 
 @contextmanager
@@ -53,7 +53,7 @@ def served(contents: Mapping[str, bytes]) -> Iterator[Server]:
 
 
 def local(remote: Remote, content: bytes, url: str | None = None) -> Remote:
-    """The remote file with another content, served at `url`, or nowhere; its path stays."""
+    """The remote file with other content, served at `url` or nowhere. Its path stays the same."""
     urls = () if url is None else (f"{url}/{remote.path}",)
     return replace(remote, urls=urls, hash=f"sha256:{sha256(content)}", size=len(content))
 

@@ -1,11 +1,11 @@
-"""A network of a few numbers for tests of what is around networks: fixed random projections of the pixels."""
+"""A tiny network for tests of the code around networks: fixed random projections of the pixels."""
 
 import torch
 from torch import Tensor
 
 
 class Projection:
-    """Images of any one size to 8 and to 3 numbers; counts the images that it has seen."""
+    """Maps images of any size to 8 and to 3 numbers, and counts the images that it has seen."""
 
     name, estimated = "projection", False
 

@@ -533,7 +533,7 @@ def test_a_saved_drawing_says_its_model(studio: Studio, tmp_path: Path) -> None:
         assert said in studio.words()
 
     reopen({"weights": "0" * 16, "model": "runs/other"}, "other weights (runs/other)")
-    reopen({"drawings": saved["drawings"] * 3}, "3 drawings, of which the first is opened")
+    reopen({"drawings": saved["drawings"] * 3}, "3 drawings. The first is opened")
 
 
 def test_an_animation_is_not_taken_for_a_picture(studio: Studio, tmp_path: Path) -> None:
@@ -757,7 +757,7 @@ def test_nobody_sees_or_saves_a_picture_that_nobody_drew(studio: Studio) -> None
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
     studio.open(page.url)
-    assert studio.picture() == "" and "its picture comes here" in page.locator("#nothing").inner_text()
+    assert studio.picture() == "" and "The picture appears here" in page.locator("#nothing").inner_text()
     page.keyboard.press("Control+s")
     assert "nothing to save yet" in studio.words()
     assert "sample" in asked and not {"decode", "export"} & set(asked)
@@ -781,7 +781,7 @@ def test_a_flow_shows_no_picture_that_nobody_drew(flowing: Callable[..., Flowing
         return bool(page.locator("#nothing").is_visible())
 
     flow.picture()
-    assert is_empty() and "its picture comes here" in page.locator("#nothing").inner_text()
+    assert is_empty() and "The picture appears here" in page.locator("#nothing").inner_text()
     assert [wish["verb"] for wish in flow.wishes] == ["sample"] and page.locator("#noise").is_disabled()
     wishes, _ = flow.after(lambda: page.keyboard.press("Enter"))
     assert not is_empty() and page.locator("#noise").is_enabled() and [wish["seed"] for wish in wishes] == [0, 0]
@@ -950,7 +950,7 @@ def opened(studio: Flowing) -> Any:
 def test_edits_of_a_photograph_leave_the_rest_of_it_alone(flowing: Callable[..., Flowing]) -> None:
     studio = flowing()
     page, pixels = studio.page, opened(studio)
-    assert studio.words() == "The picture changes where you draw on it, all else stays."
+    assert studio.words() == "The picture changes where you draw on it. Everything else stays."
     assert [wish for wish in studio.wishes if wish["verb"] == "decode"] == []
     studio.change(0)
     first = studio.pixels()
@@ -1195,14 +1195,13 @@ def test_the_page_says_what_freedom_means(flowing: Callable[..., Flowing]) -> No
     page = flowing().page
     note = page.locator("#freedom-note")
     assert (
-        note.inner_text()
-        == "Freedom 0: what you draw is kept. Samples and endings are made with the model's own, 0.25."
+        note.inner_text() == "Freedom 0: what you draw is kept. Samples and endings use the model's own freedom, 0.25."
     )
     page.locator("#freedom").focus()
     page.keyboard.press("End")
     assert note.inner_text().startswith("Freedom 1: the model may change what you draw, to improve on it.")
     page.keyboard.press("?")
-    assert "what you leave alone stays" in page.locator("#manual").inner_text()
+    assert "everything else stays as it is" in page.locator("#manual").inner_text()
 
 
 def test_the_controls_of_a_flow_are_there_for_a_flow_alone(studio: Studio, flowing: Callable[..., Flowing]) -> None:

@@ -1,8 +1,8 @@
-"""A tiny run: a model of a few thousand weights on 12 x 12 pictures of strokes, in this process or in one of its own.
+"""A tiny run: a model of a few thousand weights on 12 x 12 pictures of strokes, in this process or in a separate one.
 
 As a script, `python tiny.py FOLDER '{"prior_stage": {"epochs": 2}}'` trains in FOLDER with those settings changed. The
 environment variable TINY_PAUSE makes every step that many seconds longer and changes nothing else, so that a test can
-hit a run in the middle of a stage.
+interrupt a run in the middle of a stage.
 """
 
 import json
@@ -37,7 +37,7 @@ SETTINGS: dict[str, Any] = {
     "checkpoint_steps": 100,
 }
 Settings = dict[str, Any]
-CURVES = curves  # the true one, which most tests do without
+CURVES = curves  # the real function, which most tests replace
 
 
 def config(changes: Settings | None = None) -> Config:
@@ -63,12 +63,12 @@ def strokes(count: int, side: int = 12, channels: int = 1, seed: int = 0) -> Ten
 
 
 def data(count: int = 88) -> ImageSet:
-    """With 88 pictures 8 are for validation and 80 for training: five steps an epoch at batch 16."""
+    """Of 88 pictures, 8 are for validation and 80 for training: five steps per epoch at batch 16."""
     return ImageSet("strokes", strokes(count))
 
 
 def untrained(changes: Settings | None = None, contrast: float = 1.0, parts: Tensor | None = None) -> NPDraw:
-    """A model that has learned nothing; with contrast its decoder does not make one picture of every canvas."""
+    """An untrained model. With contrast, its decoder does not make the same picture of every canvas."""
     torch.manual_seed(0)
     bank = PartBank.build(strokes(40), 4, 6, 200, 0) if parts is None else PartBank(parts)
     model = NPDraw(config(changes), bank).eval()
@@ -82,7 +82,7 @@ def train(folder: Path, changes: Settings | None = None, images: ImageSet | None
 
 
 def rows(folder: Path, stage: str = "") -> list[dict[str, Any]]:
-    """The metrics so far, without the speed, which is never the same; of one stage or of both."""
+    """The metrics so far, of one stage or of both, without the speed, which differs between runs."""
     path = folder / "metrics.jsonl"
     lines = path.read_text().splitlines(keepends=True) if path.is_file() else []
     found = [json.loads(line) for line in lines if line.endswith("\n")]
@@ -90,7 +90,7 @@ def rows(folder: Path, stage: str = "") -> list[dict[str, Any]]:
 
 
 def losses(folder: Path, stage: str, name: str = "total") -> list[float]:
-    """One metric of every step of a stage, where the run logged every step."""
+    """One metric of every step of a stage, in a run that logged every step."""
     return [r[name] for r in rows(folder, stage) if name in r]
 
 
@@ -105,7 +105,7 @@ def checkpoint(folder: Path) -> tuple[dict[str, Tensor], str, int]:
 
 
 def differing(a: dict[str, Tensor], b: dict[str, Tensor]) -> list[str]:
-    """Names of the tensors that are not the same to the bit in two sets."""
+    """Names of the tensors that are not bit-identical in two sets."""
     return sorted(k for k in a.keys() | b.keys() if k not in a or k not in b or not torch.equal(a[k], b[k]))
 
 
@@ -114,7 +114,7 @@ def command(folder: Path, changes: Settings) -> list[str]:
 
 
 def environment(pause: float = 0.0) -> dict[str, str]:
-    """This one, with the same npdraw, one thread, and nothing of torchrun, SLURM or a colourful terminal around us."""
+    """This environment with the same npdraw and one thread, without variables of torchrun, SLURM or colours."""
     unwanted = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "SLURM_", "FORCE_COLOR", "TTY_")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
     source = str(Path(npdraw.__file__).parent.parent)
@@ -122,7 +122,7 @@ def environment(pause: float = 0.0) -> dict[str, str]:
 
 
 def spawn(arguments: list[str], pause: float = 0.0, more: dict[str, str] | None = None) -> "subprocess.Popen[str]":
-    """Python with these arguments, and more in its environment, in a process group of its own."""
+    """Start Python with these arguments and more variables, in a process group of its own."""
     pipe = subprocess.PIPE
     return subprocess.Popen(
         [sys.executable, *arguments],
@@ -135,7 +135,7 @@ def spawn(arguments: list[str], pause: float = 0.0, more: dict[str, str] | None 
 
 
 def finish(process: "subprocess.Popen[str]", seconds: float = 120) -> tuple[str, str]:
-    """What a process that must succeed wrote to its output and to its errors."""
+    """Wait for a process that must succeed. Returns its output and its errors."""
     out, err = process.communicate(timeout=seconds)
     assert process.returncode == 0, f"exit {process.returncode}\n{out}\n{err}"
     return out, err

@@ -1,7 +1,7 @@
-/** The server's answers, and its refusals as sentences for the person. */
+/** Requests to the server. What goes wrong with them is a sentence for the person. */
 
 /**
- * @typedef {object} Model what GET /api/model says
+ * @typedef {object} Model the answer of GET /api/model
  * @property {string} name
  * @property {string} weights 16 hex digits
  * @property {number} height of the picture
@@ -13,20 +13,20 @@
  * @property {number} temperature
  * @property {boolean} inverted
  * @property {boolean} ink
- * @property {Flow | null} flow where the decoder is one
+ * @property {Flow | null} flow null if the decoder is not a flow
  * @property {{upload_bytes: number, samples: number, endings: number, particles: number}} limits
  */
 
 /**
- * @typedef {object} Flow what it says of a flow
+ * @typedef {object} Flow what the answer says about a flow
  * @property {number} evaluations
  * @property {number} preview
- * @property {number} own the model's freedom, with which samples and endings are made
- * @property {boolean} free
+ * @property {number} own the model's own freedom, which samples and endings use
+ * @property {boolean} free whether the flow has learned any freedom
  */
 
 /**
- * @typedef {object} Reading what POST /api/read says of an image
+ * @typedef {object} Reading the answer of POST /api/read for an image
  * @property {string} image as the model sees it, PNG in base64
  * @property {string} pixels the same, raw, in base64
  * @property {number[]} parse
@@ -34,14 +34,14 @@
  * @property {{cells: number[], seed?: number} | null} drawing that the file carries
  */
 
-/** Something a person should read: the message is one sentence. */
+/** What a person should read. The message is one sentence. */
 export class Trouble extends Error {}
 
 const GONE = "The server does not answer. Is npdraw studio still running?";
 const BUSY = "The server is busy. Try again in a moment.";
 const WAITS = [250, 750, 1500]; // milliseconds between attempts while the server is busy
 
-/** The token of a link that was opened from another machine; kept for this tab, and taken out of the address. */
+/** The token of a link to another machine. It is kept for this tab and removed from the address. */
 function token() {
   const address = new URL(location.href);
   const given = address.searchParams.get("token");
@@ -75,7 +75,7 @@ async function refusal(answer) {
 }
 
 /**
- * GET, or POST where there is a body; bytes go as they are, anything else as JSON.
+ * GET, or POST if there is a body. Bytes are sent as they are, anything else as JSON.
  * @param {string} path @param {unknown} [body] @param {AbortSignal} [signal]
  * @returns {Promise<Response>}
  */
@@ -133,8 +133,9 @@ export const api = {
 };
 
 /**
- * One job at a time, the newest next. An older one that waits is dropped; one that runs is given `patience`
- * milliseconds to end once a newer one waits, and aborted then: a hand that is faster than the server still sees pictures.
+ * Runs one job at a time, and the newest one next. When a newer job comes, an older one that waits is dropped. One that
+ * runs has `patience` more milliseconds before it is aborted, so that a hand that is faster than the server still sees
+ * pictures.
  */
 export class Latest {
   /** @type {AbortController | null} */ #running = null;

@@ -1,4 +1,4 @@
-/** The studio: asks for the model, makes the parts of the page, and lets them know of each other. */
+/** The studio: asks for the model, makes the parts of the page, and connects them. */
 
 import { Latest, api } from "./api.js";
 import { Bank } from "./bank.js";
@@ -21,8 +21,8 @@ import { Second } from "./second.js";
 import { Strip } from "./strip.js";
 import { complain, quiet, say, speak } from "./words.js";
 
-const PAUSE = 800; // milliseconds after a stroke of the pen until endings are asked for
-const SETTLE = 120; // milliseconds until the model is asked what it would draw in the cell: pictures go first
+const PAUSE = 800; // milliseconds from a stroke of the pen to the request for endings
+const SETTLE = 120; // milliseconds until the model is asked what it would draw in the cell; pictures come first
 
 /** @param {string} id @returns {any} */
 const element = (id) => document.getElementById(id);
@@ -53,7 +53,7 @@ function studio(model, bank) {
   let cursor = Math.floor(rows / 2) * columns + Math.floor(columns / 2);
   /** @type {number | undefined} */ let settling;
   /** @type {number | undefined} */ let pausing;
-  /** @type {(() => void) | null} */ let waiting = null; // what is done when the picture is there
+  /** @type {(() => void) | null} */ let waiting = null; // what to do when the picture is ready
 
   const flow = new Flow(model, {
     noise(noise) {
@@ -141,7 +141,7 @@ function studio(model, bank) {
     picture.show(history.present, player.whole ? null : player.cells);
   }
 
-  /** A flow's full picture is there: it is kept with its drawing, and a sample's or an ending's drawing is its parse.
+  /** A flow's full picture is ready. It is kept with its drawing. A sample's or an ending's drawing becomes its parse.
    * @param {import("./drawing.js").Drawing} drawing @param {Uint8Array} pixels @param {AbortSignal} signal */
   async function made(drawing, pixels, signal) {
     const { sketch } = drawing;
@@ -150,16 +150,16 @@ function studio(model, bank) {
     const then = waiting;
     if (sketch && parse) history.settle(sketch, pixels, parse);
     else drawing.pixels = pixels;
-    const there = history.present.pixels !== null; // edits of a sketch have their own picture to come
+    const there = history.present.pixels !== null; // an edit of a sketch waits for its own picture
     waiting = there ? null : then;
     if (there) then?.();
   }
 
-  /** Do what needs the picture once it is there. @param {() => void} then @param {() => void} meanwhile */
+  /** Do what needs the picture once it is ready. @param {() => void} then @param {() => void} meanwhile until then */
   function withPicture(then, meanwhile) {
     if (!model.flow || history.present.pixels || isBlank(history.present)) return then();
     if (!player.whole) player.load(history.present.cells);
-    else if (!picture.busy) show(); // it could not be made before
+    else if (!picture.busy) show(); // an earlier request for it failed
     meanwhile();
     waiting = then;
   }
@@ -169,7 +169,7 @@ function studio(model, bank) {
     if (isBlank(history.present)) return say("There is nothing to save yet: draw, or open a sample.");
     const saved = () => files.save(history.present, format, flow.file(history.present));
     if (format === "json" && !history.present.sketch) saved();
-    else withPicture(saved, () => say("It is saved when its picture is there."));
+    else withPicture(saved, () => say("The drawing is saved when its picture is ready."));
   }
 
   /** @param {number} cell */
@@ -180,14 +180,14 @@ function studio(model, bank) {
     settle();
   }
 
-  /** Say what the selected cell holds. */
+  /** Say what is in the selected cell. */
   function tell() {
     const part = history.present.cells[cursor];
     const holds = part === NONE ? "empty" : `part ${part}`;
     speak(`Row ${Math.floor(cursor / columns) + 1}, column ${(cursor % columns) + 1}: ${holds}`);
   }
 
-  /** Ask what the model would draw in the selected cell, once the hand rests. */
+  /** Once the hand rests, ask what the model would draw in the selected cell. */
   function settle() {
     clearTimeout(settling);
     settling = setTimeout(() => {
@@ -209,7 +209,7 @@ function studio(model, bank) {
     board.show({ ink: pens && history.present.ink ? pen.canvas : null, hover: NONE, ghost: null, faint: pens });
   }
 
-  /** After a pause of the pen, show how the model would go on. */
+  /** When the pen pauses, show how the model would continue. */
   function rest() {
     clearTimeout(pausing);
     if (history.present.ink && hand.tool === "pen") pausing = setTimeout(() => (pen.busy ? rest() : finish()), PAUSE);
@@ -232,9 +232,9 @@ function studio(model, bank) {
     const fragment = toFragment(history.present, model, flow.freedom);
     globalThis.history.replaceState(null, "", fragment);
     const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
-    const where = copied ? "The link is copied: it holds" : "The link is in the address bar: it holds";
+    const where = copied ? "The link is copied. It contains" : "The link is in the address bar. It contains";
     const what = model.flow
-      ? "the drawing, from which the picture is made anew. A PNG keeps the picture."
+      ? "the drawing, and the picture is made anew from it. A PNG keeps the picture."
       : "the drawing itself.";
     say(`${where} ${what}`);
   }
@@ -314,7 +314,7 @@ function studio(model, bank) {
 
   element("tools").addEventListener("change", (/** @type {any} */ event) => setTool(event.target.value));
   element("tools").addEventListener("click", (/** @type {MouseEvent} */ event) => {
-    if (event.detail) board.canvas.focus({ preventScroll: true }); // chosen by a pointer: keys are the board's again
+    if (event.detail) board.canvas.focus({ preventScroll: true }); // after a click, keys are the board's again
   });
   element("order").addEventListener("change", (/** @type {any} */ event) =>
     palette.sort(event.target.value === "alike"),

@@ -1,4 +1,4 @@
-/** The bank of parts, and the canvas that cells make with it. */
+/** The bank of parts, and the canvases that cells make with it. */
 
 import { NONE } from "./drawing.js";
 import { fromBase64 } from "./pixels.js";
@@ -23,11 +23,11 @@ export class Bank {
     });
   }
 
-  /** Draw cells at one pixel a pixel, cropped to the canvas; empty cells stay clear.
+  /** Draw cells in the canvas's own pixels, cropped to the canvas. Empty cells stay transparent.
    * @param {number[]} cells @param {HTMLCanvasElement} [onto] */
   render(cells, onto = document.createElement("canvas")) {
     const { canvas, grid } = this.model;
-    onto.width = canvas.width; // also clears
+    onto.width = canvas.width; // this also clears it
     onto.height = canvas.height;
     const context = /** @type {CanvasRenderingContext2D} */ (onto.getContext("2d", { willReadFrequently: true }));
     cells.forEach((part, cell) => {
@@ -38,7 +38,7 @@ export class Bank {
     return onto;
   }
 
-  /** Cells on the empty canvas's colour, for a thumbnail. @param {number[]} cells */
+  /** Draw cells on the colour of an empty canvas, for a thumbnail. @param {number[]} cells */
   thumbnail(cells) {
     const onto = this.render(cells);
     const context = /** @type {CanvasRenderingContext2D} */ (onto.getContext("2d"));
@@ -48,7 +48,7 @@ export class Bank {
     return onto;
   }
 
-  /** One part, by itself. @param {number} part */
+  /** A canvas with one part. @param {number} part */
   picture(part) {
     const canvas = document.createElement("canvas");
     canvas.width = canvas.height = this.model.grid.part;

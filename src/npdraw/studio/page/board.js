@@ -1,4 +1,4 @@
-/** The grid of cells, drawn from the parts at once: the page asks nobody. */
+/** The grid of cells. The page draws it from the parts at once, without a request. */
 
 import { NONE } from "./drawing.js";
 
@@ -6,10 +6,10 @@ import { NONE } from "./drawing.js";
  * @typedef {object} View what a board shows
  * @property {number[]} cells
  * @property {HTMLCanvasElement | null} ink what the pen drew
- * @property {number[] | null} ghost cells that could be, shown faintly where the drawing has others
- * @property {boolean[]} dots cells that are the person's
+ * @property {number[] | null} ghost cells of a possible drawing, shown faintly where they differ
+ * @property {boolean[]} dots which cells are the person's
  * @property {number} cursor a cell, or NONE
- * @property {boolean} faint the cursor is not what the hand follows
+ * @property {boolean} faint whether the cursor is shown faintly, as with the pen, which does not need it
  * @property {number} hover a cell under the pointer, or NONE
  */
 
@@ -101,7 +101,7 @@ export class Board {
     this.context.drawImage(this.bank.render(cells, this.#layer), 0, 0, this.canvas.width, this.canvas.height);
   }
 
-  /** Cells that nobody drew, where black is a colour like others. @param {number} ratio */
+  /** Mark the cells that nobody drew, in models for which black is a colour like any other. @param {number} ratio */
   #hatch(ratio) {
     const { context } = this;
     const { width, height } = this.canvas;

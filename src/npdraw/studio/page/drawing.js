@@ -1,4 +1,4 @@
-/** A drawing as the page holds it, its edits (each makes a new one), and its forms: a file's JSON, a link. */
+/** A drawing in the page, its edits (each makes a new drawing), and its forms in files and links. */
 
 import { Trouble } from "./api.js";
 
@@ -11,26 +11,26 @@ import { Trouble } from "./api.js";
  */
 
 /**
- * A sample or an ending, as the model drew it. A flow improves on it, so when the picture is there, the drawing is the
- * picture's parse.
+ * A sample or an ending, as the model drew it. A flow improves on it. So when the picture is ready, the drawing becomes
+ * the picture's parse.
  * @typedef {object} Sketch
  * @property {number[]} cells
- * @property {Base | null} base what an ending goes on with; its empty cells are made anew
+ * @property {Base | null} base the picture that an ending continues; its empty cells are made anew
  * @property {number} noise
  */
 
 /**
- * A flow's picture is made of `base`, `cells` and `noise`, other decoders' of `cells` alone: there base, pixels and sketch
- * are null.
+ * A flow makes its picture from `base`, `cells` and `noise`. Other decoders make it from `cells` alone; for them base,
+ * pixels and sketch are null.
  * @typedef {object} Drawing
  * @property {number[]} cells L numbers in raster order: a part's index, or NONE
- * @property {boolean[]} touched drawn cells that are the person's, which an ending keeps
- * @property {Uint8ClampedArray | null} ink what the pen drew (RGBA, of the picture's size) where the cells come from it
- * @property {number | null} seed of the sample that it was
- * @property {number} noise seed of the noise that a flow makes its picture from: kept, so that an edit changes no more
- * @property {Base | null} base the picture that this is an edit of, which stays where the cells are the same
- * @property {Uint8Array | null} pixels its own picture, once that is there
- * @property {Sketch | null} sketch that it is, or is an edit of, until the sketch's picture is there
+ * @property {boolean[]} touched which drawn cells are the person's; an ending keeps them
+ * @property {Uint8ClampedArray | null} ink what the pen drew (RGBA, of the picture's size), if the cells come from it
+ * @property {number | null} seed of the sample, if this is one
+ * @property {number} noise seed of the flow's noise; edits keep it, so that they change nothing else
+ * @property {Base | null} base the picture that this is an edit of; it stays where the cells are the same
+ * @property {Uint8Array | null} pixels its own picture, once it is ready
+ * @property {Sketch | null} sketch the one that this is or edits, until the sketch's picture is ready
  */
 
 export const NONE = -1;
@@ -38,7 +38,7 @@ export const NONE = -1;
 /** @param {number} length @returns {Drawing} */
 export const blank = (length) => fresh(Array(length).fill(NONE));
 
-/** A drawing that came from elsewhere; `kept`: as if the person had drawn it; `pixels`: with its picture.
+/** A drawing from elsewhere. `kept`: its cells count as the person's. `pixels`: its picture.
  * @param {number[]} cells
  * @param {{kept?: boolean, seed?: number | null, noise?: number, pixels?: Uint8Array | null}} [from]
  * @returns {Drawing} */
@@ -53,16 +53,16 @@ export const fresh = (cells, { kept = false, seed = null, noise = seed ?? 0, pix
   sketch: null,
 });
 
-/** A sample, of which a flow has yet to make the picture.
+/** A sample whose picture a flow has not made yet.
  * @param {number[]} cells @param {number} seed @returns {Drawing} */
 export const sampled = (cells, seed) => ({
   ...fresh(cells, { seed }),
   sketch: { cells, base: null, noise: seed },
 });
 
-/** Put parts (or NONE) into cells. They are the person's then, and so is all that an ending would have kept: who draws
- * on a sample means to keep it. An erased cell is empty like any other. Where the picture is there, it is what the edit
- * leaves alone from now on; until then, what the edit before leaves alone.
+/** Put parts (or NONE) into cells. These cells become the person's, and so do all cells that an ending would keep: a
+ * person who draws on a sample wants to keep it. An erased cell is empty like any other. If the drawing's picture is
+ * ready, the new drawing is an edit of it. If not, it is an edit of the same picture as the drawing.
  * @param {Drawing} drawing @param {Map<number, number>} parts by cell @param {Uint8ClampedArray | null} [ink]
  * @returns {Drawing} */
 export function put(drawing, parts, ink = null) {
@@ -74,7 +74,7 @@ export function put(drawing, parts, ink = null) {
   return { ...drawing, cells, touched, ink, seed: null, ...picture };
 }
 
-/** A drawing with an ending: what the model added is not the person's. `improved`: by a flow, from a sketch.
+/** A drawing with an ending. What the model added is not the person's. `improved`: whether a flow improves on it.
  * @param {Drawing} drawing @param {{cells: number[], sketch: number[]}} ending @param {boolean} improved
  * @returns {Drawing} */
 export function ended(drawing, { cells, sketch }, improved) {
@@ -85,9 +85,9 @@ export function ended(drawing, { cells, sketch }, improved) {
   return { ...next, cells: sketch, base, pixels: null, sketch: { cells: sketch, base, noise: drawing.noise } };
 }
 
-/** The picture of a sketch is there. The cells that it adds are the picture's parse, but for those that the person has
- * drawn since: these are an edit of the picture. An ending that nobody has drawn on is still an edit of what it goes on
- * with. In place, since a stroke may be under way.
+/** Change a drawing when the picture of its sketch is ready. The cells that the sketch adds become the picture's parse,
+ * except for those that the person has drawn since: these are an edit of the picture. An ending that nobody has drawn
+ * on is still an edit of the picture that it continues. It works in place, since a stroke may be under way.
  * @param {Drawing} drawing of this sketch @param {Uint8Array} pixels @param {number[]} parse */
 export function settle(drawing, pixels, parse) {
   const { cells: drawn, base } = /** @type {Sketch} */ (drawing.sketch);
@@ -99,7 +99,7 @@ export function settle(drawing, pixels, parse) {
   drawing.sketch = null;
 }
 
-/** With other noise: what is edited is made anew, and where nothing is, all.
+/** A drawing with other noise: the edited cells are made anew, or the whole picture if nothing is edited.
  * @param {Drawing} drawing @param {number} noise @returns {Drawing} */
 export function renewed(drawing, noise) {
   const next = { ...drawing, noise, seed: null, pixels: null };
@@ -107,17 +107,17 @@ export function renewed(drawing, noise) {
   return { ...next, base: isUnedited(drawing) ? null : drawing.base };
 }
 
-/** Whether it is a picture, and nothing else. @param {Drawing} drawing */
+/** Whether it is a picture without an edit. @param {Drawing} drawing */
 export const isUnedited = ({ base, cells }) => base !== null && alike(cells, base.cells);
 
-/** The picture of a drawing with its cells, where it is there. @param {Drawing} drawing @returns {Base | null} */
+/** A drawing's picture with its cells, or null if it is not ready. @param {Drawing} drawing @returns {Base | null} */
 export const pictured = ({ pixels, cells }) => pixels && { pixels, cells };
 
 /** @param {Drawing} drawing @param {number} from @param {number} to */
 export const move = (drawing, from, to) =>
   put(drawing, new Map([[to, drawing.cells[from]], [from, NONE]]));
 
-/** Whether there is nothing of it: a picture can be so dark that no part of it is drawn.
+/** Whether there is nothing to show. A picture counts, even if it is so dark that no part of it is drawn.
  * @param {{cells: number[], pixels: object | null, sketch: object | null}} drawing */
 export const isBlank = ({ cells, pixels, sketch }) => !pixels && !sketch && cells.every((part) => part === NONE);
 
@@ -128,50 +128,50 @@ const alike = (a, b) => a.every((part, cell) => part === b[cell]);
 export const same = (a, b) =>
   a.noise === b.noise && a.base === b.base && a.sketch === b.sketch && alike(a.cells, b.cells);
 
-/** What an ending keeps: the person's cells, or where there are none all that are drawn.
+/** Which cells an ending keeps: the person's, or all drawn cells if none is the person's.
  * @param {Drawing} drawing */
 export const fixed = ({ cells, touched }) => (touched.some(Boolean) ? touched : cells.map((part) => part !== NONE));
 
 /** @param {unknown} seed */
 const isSeed = (seed) => Number.isSafeInteger(seed) && Number(seed) >= 0;
 
-/** Cells that are no drawing of this model's are Trouble.
+/** The cells, if they are a drawing for this model; else Trouble.
  * @param {unknown} cells @param {Model} model */
 function checked(cells, { grid, parts }) {
   const length = grid.rows * grid.columns;
   if (!Array.isArray(cells) || cells.length !== length)
     throw new Trouble(`This drawing is not for a grid of ${grid.rows} by ${grid.columns} cells.`);
   if (cells.some((part) => !Number.isInteger(part) || part < NONE || part >= parts))
-    throw new Trouble(`This drawing names parts that a bank of ${parts} does not have.`);
+    throw new Trouble(`This drawing uses parts that a bank of ${parts} does not have.`);
   return cells;
 }
 
-/** The first drawing of a file that npdraw wrote, its seed and freedom, and what a person should know of it (or "").
+/** The first drawing of a file that npdraw wrote, its seed and freedom, and a note for the person (or "").
  * @param {string} text @param {Model} model */
 export function fromJson(text, model) {
   let data;
   try {
     data = JSON.parse(text);
   } catch {
-    throw new Trouble("This file is not JSON that a drawing could be.");
+    throw new Trouble("This file is not JSON, so it cannot be a drawing.");
   }
   const row = data?.format === "npdraw-drawing" && data.version === 1 && data.drawings?.[0];
   if (!row || ![row.what, row.where, row.whether].every(Array.isArray))
-    throw new Trouble("This file holds no drawing of npdraw.");
+    throw new Trouble("This file has no drawing of npdraw.");
   const cells = Array(model.grid.rows * model.grid.columns).fill(NONE);
   row.whether.forEach((/** @type {number} */ drawn, /** @type {number} */ step) => {
     if (!drawn) return;
     if (cells[row.where[step]] !== NONE)
-      throw new Trouble("This drawing draws a place twice, or one outside of the grid, so the studio cannot edit it.");
+      throw new Trouble("This drawing uses a place twice or outside of the grid, so the studio cannot edit it.");
     cells[row.where[step]] = row.what[step];
   });
   const several = data.drawings.length;
   const foreign = typeof data.weights === "string" && data.weights !== model.weights;
   const notes = [
-    several > 1 ? `This file holds ${several} drawings, of which the first is opened.` : "",
+    several > 1 ? `This file has ${several} drawings. The first is opened.` : "",
     foreign ? `This drawing was made with other weights (${data.model}), so it may look different here.` : "",
   ];
-  const first = data.seed ?? data.seeds?.[0]; // of `npdraw sample`, whose drawings have one each
+  const first = data.seed ?? data.seeds?.[0]; // `npdraw sample` writes one seed per drawing
   const seed = isSeed(first) ? /** @type {number} */ (first) : null;
   const freedom = typeof data.freedom === "number" && data.freedom >= 0 && data.freedom <= 1 ? data.freedom : null;
   return { cells: checked(cells, model), seed, freedom, note: notes.filter(Boolean).join(" ") };
@@ -187,14 +187,14 @@ export function toFragment({ cells, noise }, { weights, flow }, freedom) {
   return `#d=${text.replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}&m=${weights}${told}`;
 }
 
-/** The cells, noise and freedom of a link, or null where it carries none.
+/** The cells, noise and freedom of a link, or null if it has none.
  * @param {string} fragment @param {Model} model */
 export function fromFragment(fragment, model) {
   const fields = new URLSearchParams(fragment.slice(1));
   const text = fields.get("d");
   if (text === null) return null;
   const weights = fields.get("m") ?? "";
-  const damaged = new Trouble("This link is damaged, perhaps cut short, so it is not opened.");
+  const damaged = new Trouble("This link is damaged or cut short, so it is not opened.");
   if (weights.length !== model.weights.length) throw damaged;
   if (weights !== model.weights) throw new Trouble("This link was made with another model, so it is not opened.");
   const [noise, freedom] = [Number(fields.get("s") ?? 0), Number(fields.get("f") ?? 0)];

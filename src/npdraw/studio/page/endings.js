@@ -1,11 +1,11 @@
-/** Ways in which the model would finish the drawing: ghosts beside it, to take or to leave. */
+/** Endings: ways in which the model would finish the drawing. The person takes one or dismisses them. */
 
 import { Latest, api } from "./api.js";
 import { fixed } from "./drawing.js";
 
 const COUNT = 4;
 const [FEW, MANY] = [64, 256]; // particles: many make endings that differ more, and take longer
-const QUICK = 1000; // milliseconds that many may take
+const QUICK = 1000; // milliseconds that MANY particles may take
 const SEEDS = 2 ** 32;
 const FIRST = "The picture is made first …";
 const FINISH = "Finish keeps what you drew, and draws the rest.";
@@ -21,10 +21,10 @@ export class Endings {
    * @param {{list: HTMLElement, hint: HTMLElement, dismiss: HTMLElement}} parts
    * @param {object} on
    * @param {() => number} on.temperature
-   * @param {(drawing: import("./drawing.js").Drawing) => object} on.told beside it to a flow
+   * @param {(drawing: import("./drawing.js").Drawing) => object} on.told what a flow needs beside it
    * @param {(cells: number[] | null) => void} on.preview
    * @param {(ending: Ending, which: number) => void} on.take
-   * @param {(words: string) => void} on.found what there is to take
+   * @param {(words: string) => void} on.found says what there is to take
    * @param {(error: Error) => void} on.failed
    */
   constructor(parts, on) {
@@ -38,7 +38,7 @@ export class Endings {
     this.clear();
   }
 
-  /** They are asked for when the picture is there, which they leave alone where they keep the drawing. */
+  /** Say that endings come after the picture: they continue it. */
   wait() {
     this.clear();
     this.parts.hint.textContent = FIRST;
@@ -66,14 +66,14 @@ export class Endings {
     });
   }
 
-  /** Say what the person can do, in words that stay until the drawing is another. */
+  /** Say what the person can do. The words stay until the drawing changes. */
   #nothing() {
     this.clear();
     this.parts.hint.textContent = NOTHING;
     this.on.found(NOTHING);
   }
 
-  /** Send the endings away, and any that are still being made. */
+  /** Remove the endings, and cancel those that are still being made. */
   clear() {
     this.latest.cancel();
     this.#endings = [];

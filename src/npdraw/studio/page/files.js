@@ -1,10 +1,10 @@
-/** Files in and out: images (opened, dropped, pasted), drawings as JSON, exports, and the link. */
+/** Files in and out: images (opened, dropped, pasted), drawings as JSON, and exports. */
 
 import { Trouble, api } from "./api.js";
 import { fresh, fromJson } from "./drawing.js";
 import { fromBase64 } from "./pixels.js";
 
-const SHOWN = 512; // pixels of an exported picture's longer side, about
+const SHOWN = 512; // about how many pixels the longer side of an exported picture has
 
 /** @param {string} id */
 const element = (id) => /** @type {HTMLElement} */ (document.getElementById(id));
@@ -20,7 +20,7 @@ export class Files {
   /**
    * @param {import("./bank.js").Bank} bank
    * @param {object} on
-   * @param {(drawing: Drawing, target: Target, freedom?: number | null) => void} on.opened freedom: that the file says
+   * @param {(drawing: Drawing, target: Target, freedom?: number | null) => void} on.opened freedom: the file's
    * @param {(text: string) => void} on.say
    * @param {(error: Error) => void} on.failed
    */
@@ -29,7 +29,7 @@ export class Files {
     this.on = on;
     this.#input.addEventListener("change", () => {
       const [file] = this.#input.files ?? [];
-      this.#input.value = ""; // the same file can be chosen again
+      this.#input.value = ""; // so that the same file can be chosen again
       if (file) this.open(file, this.#target);
     });
     this.#watchDrops();
@@ -55,7 +55,7 @@ export class Files {
       }
       const { upload_bytes: most } = this.bank.model.limits;
       if (file.size > most)
-        throw new Trouble(`This file is too large: ${megabytes(file.size)}, and at most ${megabytes(most)} are read.`);
+        throw new Trouble(`This file is too large: ${megabytes(file.size)}. At most ${megabytes(most)} are read.`);
       const read = await api.read(file);
       if (this.bank.model.flow) return await this.#picture(file, read, target);
       if (read.drawing) {
@@ -69,27 +69,27 @@ export class Files {
     }
   }
 
-  /** A picture that a flow edits is opened as it is, with the drawing that it carries, or its parse.
+  /** Open a picture for a flow, as it is, with the drawing that it carries or with its parse.
    * @param {File} file @param {import("./api.js").Reading} read @param {Target} target */
   async #picture(file, { pixels, parse, drawing }, target) {
     const { cells, seed } = drawing ?? { cells: parse, seed: null };
     this.on.opened(fresh(cells, { kept: true, seed, pixels: fromBase64(pixels) }), target);
     const what = drawing ? "This picture carries its drawing, which is opened with it." : await this.#fitted(file);
-    const then = target === "a" ? "The picture changes where you draw on it, all else stays." : "";
+    const then = target === "a" ? "The picture changes where you draw on it. Everything else stays." : "";
     if (what || then) this.on.say(`${what} ${then}`.trim());
   }
 
-  /** What a person should know of an image that has another size than the model's. @param {File} file */
+  /** A note for the person if an image has another size than the model's. @param {File} file */
   async #fitted(file) {
     const { height, width } = this.bank.model;
-    const size = await createImageBitmap(file).catch(() => null); // a format that only the server knows
+    const size = await createImageBitmap(file).catch(() => null); // null for a format that only the server can read
     const other = size && (size.width !== width || size.height !== height);
     return other
       ? `The image has ${size.width} × ${size.height} pixels and is fitted to ${width} × ${height}, as the model sees it.`
       : "";
   }
 
-  /** Show both readings of an image, and open the one that is chosen.
+  /** Show both readings of an image, and open the chosen one.
    * @param {File} file @param {import("./api.js").Reading} read @param {Target} target */
   async #choice(file, read, target) {
     const dialog = this.#dialog;
@@ -112,7 +112,8 @@ export class Files {
     );
   }
 
-  /** @param {Drawing} drawing @param {"json" | "png" | "gif" | "mp4"} format @param {object} told beside it to a flow */
+  /** @param {Drawing} drawing @param {"json" | "png" | "gif" | "mp4"} format
+   * @param {object} told what a flow needs beside it */
   async save({ cells, seed }, format, told) {
     const { name, height, width } = this.bank.model;
     const scale = Math.max(1, Math.min(32, Math.round(SHOWN / Math.max(height, width))));

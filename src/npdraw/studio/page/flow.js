@@ -1,6 +1,6 @@
-/** What the page tells a flow beside a drawing: the picture that it is an edit of, the noise, and how freely the flow may
- * improve on what a person draws. Other decoders are told nothing, and nothing of this is seen; where a flow has learned
- * no freedom, it keeps to the drawing, whatever files and links say. */
+/** What the page sends to a flow beside a drawing: the picture that the drawing is an edit of, the noise, and how
+ * freely the flow may improve on what a person draws. Other decoders get none of this, and the page hides its controls.
+ * A flow that has learned no freedom keeps to the drawing, whatever files and links say. */
 
 import { pictured } from "./drawing.js";
 import { toBase64 } from "./pixels.js";
@@ -28,11 +28,11 @@ export class Flow {
     this.#tell();
   }
 
-  /** Say what the slider's value means, and for what. */
+  /** Say what the slider's value means. */
   #tell() {
     const means = this.freedom ? "the model may change what you draw, to improve on it" : "what you draw is kept";
     this.#note.textContent =
-      `Freedom ${this.freedom}: ${means}. Samples and endings are made with the model's own, ${this.flow?.own}.`;
+      `Freedom ${this.freedom}: ${means}. Samples and endings use the model's own freedom, ${this.flow?.own}.`;
   }
 
   get freedom() {
@@ -45,24 +45,26 @@ export class Flow {
     this.#freedom.dispatchEvent(new Event("input"));
   }
 
-  /** To ask for the picture of a drawing or a sketch.
-   * @param {{cells: number[], base: import("./drawing.js").Base | null, noise: number, sketch: object | null}} drawing */
+  /** A request's fields for the picture of a drawing or a sketch.
+   * @param {{cells: number[], base: import("./drawing.js").Base | null, noise: number, sketch: object | null}} drawing
+   */
   wish({ cells, base, noise, sketch }) {
     if (!this.flow) return { cells };
     return { cells, base: sent(base), seed: noise, ...(sketch ? { sketch: true } : { freedom: this.freedom }) };
   }
 
-  /** To ask for a file of a drawing, with the picture that is shown. @param {import("./drawing.js").Drawing} drawing */
+  /** A request's fields for a file of a drawing, with the picture that is shown.
+   * @param {import("./drawing.js").Drawing} drawing */
   file(drawing) {
     return this.flow ? { base: sent(pictured(drawing)), seed: drawing.noise, freedom: this.freedom } : {};
   }
 
-  /** To ask for endings of a drawing, with previews of their pictures. @param {import("./drawing.js").Drawing} drawing */
+  /** A request's fields for endings of a drawing, with previews. @param {import("./drawing.js").Drawing} drawing */
   endings(drawing) {
     return this.flow ? { base: sent(pictured(drawing)), noise: drawing.noise, ...this.thumbnail } : {};
   }
 
-  /** A thumbnail is a preview. */
+  /** A request's fields for a thumbnail, which is a preview. */
   get thumbnail() {
     return this.flow ? { evaluations: this.flow.preview } : {};
   }

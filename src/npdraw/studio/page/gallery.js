@@ -1,12 +1,13 @@
-/** New drawings by seed: the form with seed, temperature and top-p, and the samples from that seed on. A flow's are
- * shown as sketches first; previews of their pictures follow one by one, behind all that the person asks for. */
+/** New drawings by seed: the form with seed, temperature and top-p, and the samples from that seed on. A flow's
+ * samples are shown as sketches first. Previews of their pictures follow one by one, when the person asks for nothing
+ * else. */
 
 import { Latest, api } from "./api.js";
 
 const COUNT = 24;
-const SEEDS = 10000; // a die's seeds are short enough to remember
+const SEEDS = 10000; // the die's seeds are short enough to remember
 
-/** @typedef {{seed: number, sketch: number[], image: string | null}} Sample image: null where none was asked for */
+/** @typedef {{seed: number, sketch: number[], image: string | null}} Sample image: null if none was requested */
 
 /** @param {string} id */
 const field = (id) => /** @type {HTMLInputElement} */ (document.getElementById(id));
@@ -18,7 +19,8 @@ export class Gallery {
 
   /**
    * @param {HTMLElement} list @param {import("./bank.js").Bank} bank
-   * @param {{told: object, open: (sample: Sample) => void, failed: (error: Error) => void}} on told: of thumbnails
+   * @param {{told: object, open: (sample: Sample) => void, failed: (error: Error) => void}} on
+   *   told: fields of requests for thumbnails
    */
   constructor(list, bank, on) {
     const { model } = bank;
@@ -48,13 +50,14 @@ export class Gallery {
     return this.#temperature.valueAsNumber;
   }
 
-  /** A new drawing from a random seed. */
+  /** Make a new drawing from a random seed. */
   roll() {
     this.#seed.value = String(Math.floor(Math.random() * SEEDS));
     this.fill(true);
   }
 
-  /** Samples of the form's seed and those after it. @param {boolean} open whether the first becomes the drawing */
+  /** Show samples of the form's seed and the seeds after it.
+   * @param {boolean} open whether the first becomes the drawing */
   fill(open) {
     if (!this.#seed.reportValidity()) return;
     this.list.ariaBusy = "true";

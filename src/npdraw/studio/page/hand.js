@@ -30,7 +30,7 @@ export class Hand {
     canvas.addEventListener("pointerleave", () => board.show({ hover: NONE, ghost: null }));
   }
 
-  /** Do to a cell what the tool does, as a stroke of its own. @param {number} cell */
+  /** Use the tool on a cell, as a separate stroke. @param {number} cell */
   use(cell) {
     this.begin();
     if (this.tool === "pen") this.paint(cell, this.palette.selected);
@@ -44,7 +44,8 @@ export class Hand {
     this.#painted = new Map();
   }
 
-  /** Go on with it: part, nothing, or B's part, as the tool is. @param {number} cell */
+  /** Continue the stroke: put the selected part, nothing, or B's part into a cell, as the tool says.
+   * @param {number} cell */
   touch(cell) {
     const second = this.on.second();
     if (this.tool === "region" && !second) this.on.lacking();
@@ -52,7 +53,8 @@ export class Hand {
     else this.paint(cell, this.tool === "erase" ? NONE : this.palette.selected);
   }
 
-  /** The cursor follows, and tells what the cell holds then. @param {number} cell @param {number} part */
+  /** Put a part into a cell of the stroke. The cursor follows and says what the cell then has.
+   * @param {number} cell @param {number} part */
   paint(cell, part) {
     const stroke = /** @type {Stroke} */ (this.#stroke);
     this.#painted.set(cell, part);
@@ -95,7 +97,7 @@ export class Hand {
     }
   }
 
-  /** What a click would put there. @param {number} cell */
+  /** The cells after a click here, or null if a click puts nothing. @param {number} cell */
   #promise(cell) {
     const { cells } = this.board.view;
     /** @type {Partial<Record<Tool, number>>} */
@@ -124,5 +126,5 @@ export class Hand {
   }
 }
 
-/** How hard a stylus presses, about 0.5 for anything else. @param {PointerEvent} event */
+/** How hard a stylus presses; 0.5 for anything else. @param {PointerEvent} event */
 const pressure = (event) => (event.pointerType === "pen" ? event.pressure : 0.5);

@@ -6,7 +6,7 @@ import { same, settle } from "./drawing.js";
 
 const LENGTH = 100;
 
-/** Says "change" whenever the present is another drawing. */
+/** Dispatches "change" whenever the present drawing changes. */
 export class History extends EventTarget {
   #index = 0;
 
@@ -24,20 +24,20 @@ export class History extends EventTarget {
     return this.drawings[this.#index];
   }
 
-  /** A new present; what could be redone is gone. @param {Drawing} drawing */
+  /** Add a new present drawing. What could be redone is lost. @param {Drawing} drawing */
   push(drawing) {
     if (same(drawing, this.present) && !drawing.ink) return;
     this.drawings = [...this.drawings.slice(0, this.#index + 1), drawing].slice(-LENGTH);
     this.jump(this.drawings.length - 1);
   }
 
-  /** The present, further on: a stroke is one entry however long it is. @param {Drawing} drawing */
+  /** Replace the present drawing: a stroke is one entry, however long it is. @param {Drawing} drawing */
   amend(drawing) {
     this.drawings[this.#index] = drawing;
     this.jump(this.#index);
   }
 
-  /** The picture of a sketch is there, and with it what the drawings of the sketch are.
+  /** Settle all drawings of a sketch, whose picture is ready.
    * @param {import("./drawing.js").Sketch} sketch @param {Uint8Array} pixels @param {number[]} parse */
   settle(sketch, pixels, parse) {
     for (const drawing of this.drawings) if (drawing.sketch === sketch) settle(drawing, pixels, parse);
@@ -60,7 +60,7 @@ export class History extends EventTarget {
   }
 }
 
-/** A stroke of the hand: its first drawing is a new entry of the history, its later ones amend that. */
+/** A stroke of the hand. Its first drawing is a new entry of the history, and its later ones replace that entry. */
 export class Stroke {
   /** @type {Drawing | null} */ #last = null;
 
@@ -70,7 +70,7 @@ export class Stroke {
     this.base = history.present;
   }
 
-  /** Whether the present is still this stroke's: it may have been undone meanwhile. */
+  /** Whether the present drawing is still this stroke's. The stroke may have been undone meanwhile. */
   get alive() {
     return this.history.present === (this.#last ?? this.base);
   }

@@ -1,6 +1,6 @@
-/** Keys: each is an action by its name, unless it belongs to the control that has the focus. */
+/** Keys: the name of each key is mapped to an action, unless the control with the focus uses the key itself. */
 
-const KEPT = "npdraw-letters"; // where the person's wish about keys without Ctrl is kept
+const KEPT = "npdraw-letters"; // where the setting for keys without Ctrl is stored
 
 /**
  * @typedef {Record<string, (event: KeyboardEvent) => void>} Actions by key: "Ctrl+z", "Shift+Digit1", "p", "Enter"

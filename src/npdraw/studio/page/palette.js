@@ -1,9 +1,9 @@
-/** The bank's parts, to pick and to drag; the heat under each is how likely the model draws it in the selected cell. */
+/** The bank's parts, to pick and to drag. The bar under each shows how likely it is in the selected cell. */
 
-const SLACK = 6; // pixels that a pointer may wander before it drags
+const SLACK = 6; // pixels that a pointer may move before it drags
 const KEYS = 9; // the likeliest parts have keys
 
-/** Says "pick" when the person picks a part; `drag` and `drop` are called while one is dragged. */
+/** Dispatches "pick" when the person picks a part. While one is dragged, it calls `drag` and `drop`. */
 export class Palette extends EventTarget {
   selected = 0;
   #picked = false;
@@ -47,7 +47,7 @@ export class Palette extends EventTarget {
     if (rank < this.likely.length) this.pick(this.likely[rank]);
   }
 
-  /** @param {boolean} alike by likeness, or else by what is likely in the selected cell */
+  /** @param {boolean} alike by likeness, or by what is likely in the selected cell */
   sort(alike) {
     this.alike = alike;
     this.#arrange();
@@ -64,7 +64,7 @@ export class Palette extends EventTarget {
       option.dataset.key = rank < KEYS ? String(rank + 1) : "";
       option.title = `Part ${part}: ${percent(what[part])} here` + (rank < KEYS ? ` (${rank + 1})` : "");
     });
-    if (!this.alike && !this.#grasped) this.#arrange(); // what is dragged must not go from under the pointer
+    if (!this.alike && !this.#grasped) this.#arrange(); // a dragged part must not move away from under the pointer
     if (!this.#picked) this.select(this.likely[0]);
   }
 
@@ -85,7 +85,7 @@ export class Palette extends EventTarget {
     return option;
   }
 
-  /** A click picks, a drag takes the part along. @param {PointerEvent} start @param {number} part */
+  /** A click picks the part, a drag carries it. @param {PointerEvent} start @param {number} part */
   #grasp(start, part) {
     if (start.button !== 0) return;
     const option = this.options[part];
@@ -137,7 +137,7 @@ export class Palette extends EventTarget {
     if (shown[to]) this.pick(this.options.indexOf(/** @type {HTMLDivElement} */ (shown[to])));
   }
 
-  /** The option above (-1) or below (1) another, as they are laid out. @param {number} at @param {number} way */
+  /** The option above (-1) or below (1) another, as they are on the screen. @param {number} at @param {number} way */
   #beside(at, way) {
     const boxes = [...this.list.children].map((option) => option.getBoundingClientRect());
     const { left, top, height } = boxes[at];

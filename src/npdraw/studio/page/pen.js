@@ -5,13 +5,13 @@ import { put } from "./drawing.js";
 import { Stroke } from "./history.js";
 import { fromImage } from "./pixels.js";
 
-const PATIENCE = 400; // milliseconds for a parse, once the hand has moved on
+const PATIENCE = 400; // milliseconds that a parse may still take once a newer one waits
 
 export class Pen {
   /** @type {Stroke | null} */ #stroke = null;
   /** @type {Uint8ClampedArray} */ #before = new Uint8ClampedArray();
   /** @type {{x: number, y: number} | null} */ #from = null;
-  /** @type {Uint8ClampedArray | null} */ #unread = null; // the newest bitmap, until its parse has come
+  /** @type {Uint8ClampedArray | null} */ #unread = null; // the newest bitmap, until it is parsed
 
   /**
    * @param {import("./bank.js").Bank} bank @param {import("./history.js").History} history
@@ -40,7 +40,7 @@ export class Pen {
     return this.#from !== null;
   }
 
-  /** Whether the hand is down, or its last stroke not yet parsed. */
+  /** Whether the hand is down, or its last stroke is not parsed yet. */
   get busy() {
     return this.down || this.#unread !== null;
   }
@@ -59,7 +59,7 @@ export class Pen {
       this.load(this.history.present);
       this.#stroke = new Stroke(this.history);
       this.#before = this.#pixels();
-    } // or else the stroke before goes on: two quick ones are one entry of the history
+    } // else the stroke before continues: two quick strokes are one entry of the history
     this.#from = point;
     this.line(point, pressure);
   }
@@ -82,7 +82,7 @@ export class Pen {
     this.#from = null;
   }
 
-  /** Cells that the stroke went over get the parts that the parser reads there; all others stay. */
+  /** Cells that the stroke touched get the parts that the parser reads there. All others stay. */
   #parse() {
     const [stroke, ink, before] = [/** @type {Stroke} */ (this.#stroke), this.#pixels(), this.#before];
     this.#unread = ink;

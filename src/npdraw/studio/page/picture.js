@@ -6,22 +6,22 @@ import { toImage } from "./pixels.js";
 
 /** @typedef {import("./drawing.js").Drawing} Drawing */
 
-const PATIENCE = 120; // milliseconds for an older picture, once a newer one is wanted
-const INVITATION = "Draw, or open a sample: its picture comes here.";
+const PATIENCE = 120; // milliseconds that an older picture may still take once a newer one waits
+const INVITATION = "Draw, or open a sample. The picture appears here.";
 const UNDRAWN = "Nothing is drawn yet.";
 const COMING = "The picture comes in a moment.";
 const FAILED = "The picture could not be made.";
 
-/** Its canvas says "painted" after every picture. In place of it stand words while nothing is drawn: a flow makes a whole
- * picture of no drawing too, other decoders have learned of none and may make a smear, and nobody drew either. They stay
- * until the first picture, and say that it comes. */
+/** The canvas dispatches "painted" after every picture. While nothing is drawn, the page shows words instead: a flow
+ * would make a whole picture of an empty drawing too. Other decoders have not learned from empty drawings and may make
+ * a smear. But nobody drew these pictures. The words stay until the first picture, and say that it comes. */
 export class Picture {
   /** @type {{sketch: import("./drawing.js").Sketch} | null} */ #opening = null; // whose picture is being made
 
   /**
    * @param {HTMLCanvasElement} canvas @param {HTMLElement} nothing the words @param {import("./api.js").Model} model
    * @param {object} on
-   * @param {(drawing: {cells: number[], base: any, noise: number, sketch: any}) => object} on.wish what to ask for one
+   * @param {(drawing: {cells: number[], base: any, noise: number, sketch: any}) => object} on.wish what to request
    * @param {(drawing: Drawing, pixels: Uint8Array, signal: AbortSignal) => Promise<void>} on.made a flow's full picture
    * @param {(error: Error) => void} on.failed
    */
@@ -43,14 +43,14 @@ export class Picture {
     this.preview = preview < evaluations ? { evaluations: preview } : null;
   }
 
-  /** Whether one is being made. */
+  /** Whether a picture is being made. */
   get busy() {
     return this.latest.busy || this.full.busy;
   }
 
-  /** What is there is painted at once. Else a flow makes a preview first, and then the full picture; a newer wish cancels
-   * both, but for the picture of a sketch that goes on being edited: the edits wait for it.
-   * @param {Drawing} drawing @param {number[] | null} steps its first ones, where it is not shown whole */
+  /** Show a drawing's picture. If it is ready, it is painted at once. Else a flow makes a preview, then the full one.
+   * A newer request cancels both, except for the picture of a sketch that is being edited: the edits wait for it.
+   * @param {Drawing} drawing @param {number[] | null} steps cells of its first steps, if it is not shown whole */
   show(drawing, steps) {
     if (!drawing.sketch || drawing.sketch !== this.#opening?.sketch) {
       this.full.cancel();
@@ -103,7 +103,7 @@ export class Picture {
     this.canvas.dispatchEvent(new Event("painted"));
   }
 
-  /** @param {boolean} any whether there is a picture to see */
+  /** @param {boolean} any whether there is a picture to show */
   #reveal(any) {
     this.canvas.hidden = !any;
     this.nothing.hidden = any;

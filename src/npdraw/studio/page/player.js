@@ -2,9 +2,9 @@
 
 import { NONE } from "./drawing.js";
 
-const PACE = 110; // milliseconds a step
+const PACE = 110; // milliseconds per step
 
-/** Says "step" when another step is shown. */
+/** Dispatches "step" when another step is shown. */
 export class Player extends EventTarget {
   /** @type {number[]} */ #cells = [];
   /** @type {number[]} */ #drawn = [];
@@ -18,7 +18,7 @@ export class Player extends EventTarget {
     parts.button.addEventListener("click", () => this.toggle());
   }
 
-  /** A drawing, whole. @param {number[]} cells */
+  /** Load a drawing, and show all of its steps. @param {number[]} cells */
   load(cells) {
     this.stop();
     this.#cells = cells;

@@ -44,7 +44,7 @@ export class Second {
     this.#reveal();
   }
 
-  /** A sample's drawing changes once, when its picture is there. */
+  /** Show the cells again: a sample's drawing changes once, when its picture is ready. */
   refresh() {
     if (this.cells) this.board.show({ cells: this.cells });
   }
@@ -55,7 +55,7 @@ export class Second {
     this.#reveal();
   }
 
-  /** A narrow screen may have it below its edge. */
+  /** Scroll to image B, which may be below the edge of a narrow screen. */
   #reveal() {
     element("second").scrollIntoView({ block: "nearest" });
   }

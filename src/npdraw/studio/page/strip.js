@@ -21,7 +21,7 @@ export class Strip {
     const { drawings, index } = this.history;
     const entries = drawings.map((drawing) => this.#entry(drawing));
     if (entries.length !== this.list.children.length || entries.some((entry, i) => entry !== this.list.children[i]))
-      this.list.replaceChildren(...entries); // a jump leaves the focus where it is
+      this.list.replaceChildren(...entries); // not after a jump, so that the focus stays where it is
     entries.forEach((entry, i) => {
       const button = /** @type {HTMLElement} */ (entry.firstChild);
       button.ariaLabel = `Drawing ${i + 1} of ${entries.length}`;

@@ -1,4 +1,4 @@
-/** What the page says: a line for the eye (which screen readers read too), and one for the ear alone. */
+/** What the page says: a visible line (which screen readers read too), and a line for screen readers alone. */
 
 import { Trouble } from "./api.js";
 
@@ -18,7 +18,7 @@ export function quiet() {
   line.className = "";
 }
 
-/** Say what went wrong. What is no Trouble is a fault of the page: it is said, and shown to the console as well.
+/** Say what went wrong. An error that is not a Trouble is a fault of the page, and goes to the console too.
  * @param {Error} error @param {boolean} [forever] */
 export function complain(error, forever = false) {
   if (error.name === "AbortError") return;
