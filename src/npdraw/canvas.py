@@ -255,12 +255,17 @@ def mask_cells(masks: Tensor, grid: Grid, dtype: torch.dtype) -> Tensor:
     return masks.to(dtype)[..., None].expand(*masks.shape, grid.part_size**2)
 
 
+def cell_pixels(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
+    """Some cells, (B,L) bool, as pixels of an image of `size`: (B,1,H,W), float32, 1 inside and 0 elsewhere."""
+    return F.interpolate(grid.join(mask_cells(cells, grid, torch.float32)), size)
+
+
 def seam(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
     """A mask of some cells (B,L) bool for an image of `size`: 1 inside, falling to 0 within half a cell around them.
 
     (B,1,H,W), float32
     """
-    mask = F.interpolate(grid.join(mask_cells(cells, grid, torch.float32)), size)
+    mask = cell_pixels(cells, grid, size)
     reach = max(1, grid.part_size * size[0] // grid.height // 4)  # in pixels: the mask grows and softens by this much
     grown = F.max_pool2d(mask, 2 * reach + 1, 1, reach)
     return F.avg_pool2d(grown, 2 * reach + 1, 1, reach, count_include_pad=False)

@@ -25,7 +25,7 @@ from PIL import Image
 from torch import Tensor
 
 from npdraw import __version__, editing, show
-from npdraw.canvas import render_steps, to_bytes, to_unit
+from npdraw.canvas import to_bytes, to_unit
 from npdraw.completing import complete
 from npdraw.data.pictures import open_picture
 from npdraw.drawing import Drawing
@@ -238,13 +238,8 @@ class Service:
             raise InputError(
                 f"an animation has at most {LONGEST_SIDE} pixels per side; scale may be at most {LONGEST_SIDE // side}"
             )
-        on_device = drawing.to(self.model.device)
-        canvases, masks = render_steps(on_device, self.model.bank.parts, self.model.grid)
         shown = self.model.to_display(self._made(asked.cells, asked, noise, before))
-        empty = float(self.model.config.data.inverted)
-        frames = show.animation_frames(
-            self.model.to_display(canvases), masks, on_device.whether, shown, scale=asked.scale, empty=empty
-        )
+        frames = show.drawing_frames(self.model, drawing, shown, asked.scale)
         still_wanted()
         with tempfile.TemporaryDirectory(prefix="npdraw-") as folder:
             (path,) = show.save_animation(frames, Path(folder) / "drawing", endings=(f".{asked.format}",))
