@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from npdraw.data import ImageSet
+    from npdraw.evaluation.request import Request
     from npdraw.model import NPDraw
 
 _OF_SAMPLES, _OF_MODELS = (
@@ -72,23 +73,11 @@ class Evaluate:
         from npdraw.evaluation import report
         from npdraw.evaluation.evaluation import Evaluation
         from npdraw.evaluation.inception import load_inception
-        from npdraw.evaluation.request import Request
         from npdraw.progress import Progress
 
-        began = time.monotonic()
-        device = inputs.prepare(self.device, self.out)
-        metrics = () if self.metrics == "all" else tuple(m.strip() for m in self.metrics.split(","))
+        began, device = time.monotonic(), inputs.prepare(self.device, self.out)
         model = store.load_model(self.subject, device) if store.is_model(self.subject) else None
-        if model is None and self.decoding != Decoding():
-            raise InputError(f"--evaluations and --freedom need a model, and {self.subject} is not one; omit them")
-        how = {} if model is None else self.decoding.of(model)
-        request = Request(
-            metrics, self.protocol, self.count, self.seed, self.temperature, self._ink(model), self.importance,
-            self.images,
-        )  # fmt: skip
-        for name in metrics if model is not None else ():  # before images are read, or downloaded
-            if reason := METRICS[name].refuses(model):
-                raise InputError(f"--metrics {name} {reason}")
+        how, request = self._decoding(model), self._request(model)
         own = model is not None and self.against in (None, model.config.data.source)
         data = self._reference(model, own)
         subject = self._samples(data) if model is None else model
@@ -104,17 +93,31 @@ class Evaluate:
         if model is not None:
             about["weights"] = store.weights_hash(self.subject)
         about["seconds"] = round(time.monotonic() - began, 1)
-        against = f"{plural(about['against']['count'], 'image')} ({about['against']['part']}) of {data.name}"
-        count = about["samples"]["count"]
-        told = [f"{name} {about[name]:g}" for name in ("temperature", "evaluations", "freedom") if name in about]
-        told += [f"guidance {about['guidance']:g}"] if about.get("guidance") else []
-        drawn = f" (seeds {self.seed}-{self.seed + count - 1}, {', '.join(told)})" if model else ""
-        title = f"{self.subject}: {plural(count, 'sample')}{drawn} against {against}"
+        title = f"{self.subject}: {report.subject(about)}"
         if not about["whole_protocol"]:
             notes.append(f"This is not the full protocol `{self.protocol}`: there are fewer samples, or fewer images.")
         written = report.write(self.out, title, scores, notes, about, pictures)
         say("\n".join([title, report.table(scores), *notes]))
         say_written(*written)
+
+    def _decoding(self, model: "NPDraw | None") -> dict[str, Any]:
+        if model is None and self.decoding != Decoding():
+            raise InputError(f"--evaluations and --freedom need a model, and {self.subject} is not one; omit them")
+        return {} if model is None else self.decoding.of(model)
+
+    def _request(self, model: "NPDraw | None") -> "Request":
+        """What is asked for. Metrics that a model does not have are refused before images are read, or downloaded."""
+        from npdraw.evaluation.request import Request
+
+        metrics = () if self.metrics == "all" else tuple(m.strip() for m in self.metrics.split(","))
+        request = Request(
+            metrics, self.protocol, self.count, self.seed, self.temperature, self._ink(model), self.importance,
+            self.images,
+        )  # fmt: skip
+        for name in metrics if model is not None else ():
+            if reason := METRICS[name].refuses(model):
+                raise InputError(f"--metrics {name} {reason}")
+        return request
 
     def _reference(self, model: "NPDraw | None", own: bool) -> "ImageSet":
         """The images to score against. If the images of a model have changed and the held-out ones are chosen among
@@ -160,14 +163,8 @@ class Evaluate:
             raise InputError(f"{self.subject} is what npdraw sample wrote; its samples are {self.subject}/images")
         with Progress() as progress:
             found = load(self.subject, Reading(invert="yes" if data.inverted else "no"), self.data_dir, progress)
-        say(
-            "\n".join(
-                [
-                    f"{found.name}: {plural(len(found.train), 'sample')}, {shape_text(*found.train.shape[1:])}",
-                    *found.notes,
-                ]
-            )
-        )
+        what = f"{found.name}: {plural(len(found.train), 'sample')}, {shape_text(*found.train.shape[1:])}"
+        say("\n".join([what, *found.notes]))
         return found.train
 
     def _ink(self, model: "NPDraw | None") -> bool:
