@@ -5,17 +5,19 @@ Each is read here in the form that the verbs need. Input that cannot be used is 
 
 import json
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal, NamedTuple
 
 import torch
+from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
-from npdraw import derive, show, store
-from npdraw.canvas import Grid, Stack
+from npdraw import derive, editing, show, store
+from npdraw.canvas import Grid, Stack, to_unit
+from npdraw.cli.options import Decoding
 from npdraw.config import BankConfig, Config, DataConfig, Reading
 from npdraw.data import PUBLIC, ImageSet, Subset, data_folder, is_images, is_pictures, load
 from npdraw.data.folder import SUFFIXES
@@ -28,7 +30,7 @@ from npdraw.files import read_text
 from npdraw.model import NPDraw
 from npdraw.noise import is_seed
 from npdraw.progress import Progress
-from npdraw.reading import light_on_dark, own_pixels, reading_for
+from npdraw.reading import as_seen, light_on_dark, own_pixels, reading_for
 from npdraw.words import plural
 
 MOST_SEEDS = 1_000_000
@@ -63,6 +65,14 @@ def check_spared(files: Iterable[Path], *sources: str | Path) -> None:
     for path in (Path(source).expanduser() for source in sources):
         if path.exists() and any(file.samefile(path) for file in there):
             raise InputError(f"{path} would be overwritten; choose another --out")
+
+
+def check_pictures(*sources: str) -> None:
+    """Refuse what is not a picture file."""
+    for path, source in ((Path(source).expanduser(), source) for source in sources):
+        if not path.is_file() or path.suffix.lower() not in SUFFIXES:
+            what = "is not a picture" if path.exists() else "does not exist"
+            raise InputError(f"{source} {what}; give a file ({', '.join(sorted(SUFFIXES))})")
 
 
 def check_unmixed(folder: Path, paths: list[Path], name: str) -> None:
@@ -130,11 +140,34 @@ def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
         return None
 
 
-def drawn_with(model: NPDraw, path: str, count: int) -> tuple[Drawing | None, list[int], dict[str, Any]]:
-    """How a flow made the pictures of `count` drawings (JSON), as the verbs and the studio write it beside them: the
-    prior's sketches, if there are any; one seed per drawing (0, 1, ... if there are none); and the flow's settings."""
-    said = json.loads(read_text(path))
-    seeds, sketches = said.get("seeds", [said.get("seed")]), None
+class DrawnPicture(NamedTuple):
+    """A picture file as a model sees it."""
+
+    picture: Tensor  # (1,C,H,W) in [0, 1]
+    drawing: Drawing  # tidy
+    said: show.Inscription | None  # what it carries, if its drawing is used
+
+
+def read_drawn(model: NPDraw, name: str, source: str, by: Literal["parse", "posterior"] = "parse") -> DrawnPicture:
+    """One picture and its drawing: the one that it carries, else that of the parser or of the posterior."""
+    pixels = read_for(model, source, None, None)
+    if len(pixels) != 1:
+        raise InputError(f"{source} holds {len(pixels):,} images; give one picture")
+    if said := drawn_in(model, name, source):
+        drawing = said.drawing
+    else:
+        drawing = model.parse(pixels) if by == "parse" else model.encode(as_seen(model, pixels))
+    return DrawnPicture(to_unit(pixels.to(model.device)), editing.tidy(drawing, model.bank.parts, model.grid), said)
+
+
+def made_again(model: NPDraw, path: str, drawing: Drawing, decoding: Decoding, most: int) -> tuple[Tensor, list[int]]:
+    """The pictures (B,C,H,W) of the drawings in a JSON file, of at most the first `most`, and the seeds of all.
+
+    The verbs and the studio write beside drawings how a flow made their pictures: from the prior's sketches, if there
+    are any; from one seed per drawing (0, 1, ... if there are none); and with its settings.
+    """
+    said, count = json.loads(read_text(path)), len(drawing)
+    seeds, sketches = said.get("seeds", [said.get("seed")]), drawing
     if "sketches" in said:
         try:
             sketches = Drawing.from_json(json.dumps(said | {"drawings": said["sketches"]}))
@@ -146,13 +179,29 @@ def drawn_with(model: NPDraw, path: str, count: int) -> tuple[Drawing | None, li
                 f"{path} holds {plural(count, 'drawing')}, but {len(sketches)} sketches; it needs one per drawing"
             )
     sound = isinstance(seeds, list) and len(seeds) == count and all(map(is_seed, seeds))
-    return sketches, seeds if sound else list(range(count)), show.settings_in(said)
+    seeds = seeds if sound else list(range(count))
+    return model.decode(sketches[:most], seeds[:most], **decoding.keeping(model, show.settings_in(said))), seeds
 
 
 def signed(name: str) -> Callable[..., PngInfo]:
     """A function that makes the text inside a PNG by the model `name`, as `show.inscribed` writes it, from the drawing,
     its seed and the flow's settings."""
     return partial(show.inscribed, model=Path(name).resolve().name, weights=store.weights_hash(name)[:16])
+
+
+def save_signed(
+    name: str,
+    pixels: show.Pixels,
+    drawing: Drawing,
+    seeds: Sequence[int | None],
+    paths: Sequence[Path],
+    settings: Mapping[str, Any],
+) -> None:
+    """Write the first pictures by the model `name`, (B,H,W) or (B,H,W,3) bytes, as PNGs that carry their drawings."""
+    sign = signed(name) if paths else None
+    for i, path in enumerate(paths):
+        assert sign is not None
+        show.save_picture(Image.fromarray(pixels[i]), path, sign(drawing[i], seed=seeds[i], **settings))
 
 
 def read_images(source: str, reading: Reading, count: int | None, data_dir: Path | None) -> tuple[Tensor, bool]:
@@ -226,8 +275,12 @@ def lay_out(images: Stack, bank: BankConfig, canvas: int | None) -> tuple[Config
     return config, Grid(*config.canvas_size, bank.part_size)
 
 
-def read_prefix(path: Path, steps: int | None, model: NPDraw, count: int) -> Drawing:
-    """Drawings for a model to continue: one for all `count` seeds, or one per seed."""
+def read_prefix(path: Path | None, steps: int | None, model: NPDraw, count: int) -> Drawing | None:
+    """Drawings for a model to continue, if there are any: one for all `count` seeds, or one per seed."""
+    if path is None:
+        if steps is not None:
+            raise InputError("--prefix-steps goes with --prefix FILE.json")
+        return None
     drawing = store.load_drawing(path, model.bank)
     drawing = (drawing if steps is None else drawing.first(max(0, steps))).check(len(model.bank), model.grid.cells)
     if len(drawing) not in (1, count) or drawing.steps > model.grid.cells:
