@@ -34,6 +34,7 @@ from npdraw.noise import is_seed
 from npdraw.progress import Progress
 
 if TYPE_CHECKING:
+    from npdraw.completing import Completed
     from npdraw.model import NPDraw
 
 Pixels = npt.NDArray[np.uint8]
@@ -90,14 +91,15 @@ def grid(
     return _labelled(tiles, columns, gap, labels)
 
 
-def edit_sheet(model: "NPDraw", pictures: Tensor, drawings: Drawing, places: Sequence[int]) -> Image.Image:
-    """An edit in one row: pictures A and B, the canvases of A, B and of A with B's cells, and the resulting picture.
+def edit_sheet(
+    model: "NPDraw", pictures: Sequence[Tensor], drawings: Sequence[Drawing], places: Sequence[int]
+) -> Image.Image:
+    """An edit in one row: pictures A and B, the canvases of A, of B and of the result, and the picture of the result.
 
-    pictures (3,C,H,W) in [0, 1] as the model sees them: A, B, the result; three drawings. The places that are taken
-    from B are outlined on canvas B and on the composed one.
+    Pictures (1,C,H,W) in [0, 1] and drawings are those of A, B and the result. The places taken from B are outlined.
     """
-    canvases = F.interpolate(model.render(drawings), model.decoder.size)
-    tiles = _rgb(model.to_display(torch.cat([pictures[:2], canvases, pictures[2:]])))  # (6,H,W,3)
+    canvases = F.interpolate(model.render(Drawing.cat(drawings)), model.decoder.size)
+    tiles = _rgb(model.to_display(torch.cat([*pictures[:2], canvases, pictures[2]])))  # (6,H,W,3)
     scale = max(1, EDIT_WIDTH // tiles.shape[2])
     tiles = _resize(tiles, tiles.shape[1] * scale, tiles.shape[2] * scale)
     cells = torch.zeros(1, model.grid.cells, dtype=torch.bool)
@@ -108,22 +110,18 @@ def edit_sheet(model: "NPDraw", pictures: Tensor, drawings: Drawing, places: Seq
     return _labelled(tiles, len(tiles), 4, ["A", "B", "canvas A", "canvas B", "composed", "result"])
 
 
-def completions_sheet(
-    model: "NPDraw", kept: Drawing, fixed: Tensor, pictures: Tensor, drawings: Drawing, log_prob: Tensor
-) -> Image.Image:
-    """The kept canvas, its free cells hatched, above the first picture; then canvas and picture of each completion.
-
-    `kept` is one drawing of which the steps `fixed`, (L,) bool, were kept; pictures (1+n,C,H,W) in [0, 1] as the model
-    sees them; n drawings and their log p, (n,).
-    """
-    begun = Drawing(kept.what, kept.where, kept.whether & fixed.to(kept.device))
-    canvases = F.interpolate(model.render(Drawing.cat([begun, drawings])), model.decoder.size)
-    height, width = (-(-COMPLETION_WIDTH // pictures.shape[3]) * side for side in pictures.shape[2:])
-    upper, lower = (_resize(_rgb(model.to_display(x)), height, width) for x in (canvases, pictures))  # (1+n,h,w,3) each
+def completions_sheet(model: "NPDraw", kept: Drawing, fixed: Tensor, picture: Tensor, done: "Completed") -> Image.Image:
+    """The canvas of what was kept, its free cells hatched, above the picture; then canvas and picture of each
+    completion, with its log p. The arguments are those of `complete_picture` and what it gave."""
+    begun, pictures = Drawing(kept.what, kept.where, kept.whether & fixed.to(kept.device)), [picture, done.pictures]
+    canvases = F.interpolate(model.render(Drawing.cat([begun, done.drawings])), model.decoder.size)
+    height, width = (-(-COMPLETION_WIDTH // picture.shape[3]) * side for side in picture.shape[2:])
+    views = (model.to_display(x) for x in (canvases, torch.cat(pictures)))
+    upper, lower = (_resize(_rgb(x), height, width) for x in views)  # (1+n,h,w,3) each
     free = cell_pixels(~fixed[None].cpu(), model.grid, (height, width))[0, 0].numpy() > 0
     upper[0, free & ((np.arange(height)[:, None] + np.arange(width)) // HATCH % 2 == 0)] = GAP
     tiles = np.concatenate([upper, np.full((len(upper), 4, width, 3), GAP, np.uint8), lower], axis=1)
-    labels = ["kept", *(f"log p {value:.1f}" for value in log_prob.tolist())]
+    labels = ["kept", *(f"log p {value:.1f}" for value in done.found.log_prob.tolist())]
     return _labelled(tiles, min(COMPLETIONS_IN_ROW, len(tiles)), 4, labels)
 
 

@@ -1,6 +1,5 @@
 """The verb `complete`: keep some places of a drawing and let the prior draw the rest."""
 
-import re
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from npdraw.completing import Completed
-    from npdraw.drawing import Drawing
     from npdraw.model import NPDraw
 
 MOST = 1000  # completions
@@ -65,82 +63,33 @@ class Complete:
     device: Device = "auto"
 
     def run(self) -> None:
-        import torch
-
-        from npdraw import show, store
+        from npdraw import editing, show, store
         from npdraw.cli import inputs
         from npdraw.completing import complete_picture
         from npdraw.files import replacing_all
-
-        device = self._check()
-        files = [self.out / name for name in ("completions.png", "drawings.json")]
-        pngs = [self.out / "images" / f"completion-{i + 1:04d}.png" for i in range(self.count)] if self.png else []
-        inputs.check_spared([*files, *pngs], self.what)
-        model = store.load_model(self.model, device)
-        self.decoding.of(model)  # first, refuse settings that this model does not have
-        fixed = torch.zeros(model.grid.cells, dtype=torch.bool)
-        fixed[self._places(model)] = True
-        kept, picture, noise = self._read(model)
-        settings, how = self.decoding.shown(model), (self.count, self.seed, self.particles, self.temperature, noise)
-        done = complete_picture(model, picture, kept, fixed, *how, **settings)
-        made, drawings, found, _ = done
-        told = {} if model.has_likelihood else {"seeds": [noise] * len(drawings), **settings}
-        pngs, pictures = pngs[: len(drawings)], torch.cat([picture, made])
-        with replacing_all([*files, *pngs]) as (sheet, written, *single):
-            show.save_picture(show.completions_sheet(model, kept, fixed, pictures, drawings, found.log_prob), sheet)
-            store.save_drawing(drawings, written, model.bank, **told)
-            pixels, seeds = show.to_uint8(model.to_display(made)), told.get("seeds", [None] * len(drawings))
-            inputs.save_signed(self.model, pixels, drawings, seeds, single, settings)
-        say("\n".join(self._lines(model, fixed, done)))
-        say_written(*files, *([self.out / "images"] if pngs else []))
-
-    def _check(self) -> str:
-        """Refuse what is wrong without a model. Returns the device."""
-        from npdraw import editing
-        from npdraw.cli import inputs
-        from npdraw.data.folder import SUFFIXES
 
         if (self.keep is None) == (self.region is None):
             raise InputError("give either --keep with the places to keep, or --region with a box in pixels")
         if not 1 <= self.count <= MOST:
             raise InputError(f"--count must be from 1 to {MOST:,}, not {self.count}")
-        if self.region is not None:
-            editing.parse_box(self.region)
+        box = None if self.region is None else editing.parse_box(self.region)
         device = inputs.prepare(self.device, self.out)
-        if not Path(self.what).expanduser().exists():
-            endings = ", ".join(sorted(SUFFIXES))
-            raise InputError(f"{self.what} does not exist; give one drawing (.json) or one picture ({endings})")
-        return device
-
-    def _places(self, model: "NPDraw") -> list[int]:
-        """The places to keep."""
-        from npdraw import editing
-
-        if self.region is not None:
-            places = editing.region(model.grid, editing.parse_box(self.region), model.decoder.size)
-        else:
-            places = parse_places(self.keep or "", model.grid.cells)
-        if len(places) == model.grid.cells:
-            raise InputError("all places are kept: there is nothing to complete")
-        return places
-
-    def _read(self, model: "NPDraw") -> tuple["Drawing", "Tensor", int]:
-        """One drawing with a step for each place, its picture (1,C,H,W), and the seed of its noise: as the PNG or JSON
-        gives it, else 0. The picture of a drawing in JSON is decoded from it."""
-        from npdraw import editing, store
-        from npdraw.cli import inputs
-
-        if self.what.lower().endswith(".json"):
-            drawing = store.load_drawing(self.what, model.bank)
-            if len(drawing) != 1:
-                raise InputError(f"{self.what} holds {len(drawing)} drawings; give a file with one")
-            drawing = editing.tidy(drawing.to(model.device), model.bank.parts, model.grid)
-            picture, seeds = inputs.made_again(model, self.what, drawing, self.decoding, 1)
-            return drawing, picture, seeds[0]
-        picture, drawing, said = inputs.read_drawn(model, self.model, self.what)
-        if said:
-            say(f"{self.what} carries its drawing, which is taken as it is")
-        return drawing, picture, (said and said.seed) or 0
+        inputs.check_there(self.what)
+        files = [self.out / name for name in ("completions.png", "drawings.json")]
+        pngs = [self.out / "images" / f"completion-{i + 1:04d}.png" for i in range(self.count)] if self.png else []
+        inputs.check_spared([*files, *pngs], self.what)
+        model = store.load_model(self.model, device)
+        self.decoding.of(model)  # first, refuse settings that this model does not have
+        fixed = inputs.fixed(model, self.keep or "", box)
+        kept, picture, noise = inputs.read_kept(model, self.model, self.what, self.decoding)
+        settings, how = self.decoding.shown(model), (self.count, self.seed, self.particles, self.temperature, noise)
+        done = complete_picture(model, picture, kept, fixed, *how, **settings)
+        pngs = pngs[: len(done.drawings)]
+        with replacing_all([*files, *pngs]) as (sheet, written, *single):
+            show.save_picture(show.completions_sheet(model, kept, fixed, picture, done), sheet)
+            inputs.save_made(model, self.model, done.pictures, done.drawings, noise, settings, written, single)
+        say("\n".join(self._lines(model, fixed, done)))
+        say_written(*files, *([self.out / "images"] if pngs else []))
 
     def _lines(self, model: "NPDraw", fixed: "Tensor", done: "Completed") -> list[str]:
         """What is said of the completions."""
@@ -159,19 +108,3 @@ class Complete:
             lines.append(f"{self.count} were drawn, {len(found.drawings)} of them different")
         rows = zip(found.log_prob.tolist(), done.drawings.whether.sum(1).tolist())
         return [*lines, " number     log p  parts", *(f"{i + 1:7}{p:10.2f}{n:7}" for i, (p, n) in enumerate(rows))]
-
-
-def parse_places(text: str, cells: int) -> list[int]:
-    """Places by number: `5`, `0-11`, `0-11,20`."""
-    found: set[int] = set()
-    for item in text.split(","):
-        ends = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", item, re.ASCII)
-        if not ends:
-            raise InputError(f"--keep {text} is not understood; write 5, 0-11 or 0-11,20")
-        first, last = int(ends[1]), int(ends[2] or ends[1])
-        if first > last:
-            raise InputError(f"--keep {item.strip()} runs backwards; write {last}-{first}")
-        if last >= cells:
-            raise InputError(f"--keep {item.strip()} names places that do not exist; places are 0 to {cells - 1}")
-        found.update(range(first, last + 1))
-    return sorted(found)

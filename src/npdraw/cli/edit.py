@@ -37,12 +37,9 @@ class Edit:
     device: Device = "auto"
 
     def run(self) -> None:
-        import torch
-
         from npdraw import editing, show, store
         from npdraw.canvas import to_bytes
         from npdraw.cli import inputs
-        from npdraw.drawing import Drawing
         from npdraw.evaluation import edits
         from npdraw.files import replacing_all
 
@@ -57,13 +54,10 @@ class Edit:
         settings, noise = self.decoding.keeping(model), (a.said and a.said.seed) or 0
         made, composed, edited = editing.paste(model, a.picture, a.drawing, b.drawing, places, noise, **settings)
         found = edits.found(model, to_bytes(made), composed, edited)
-        pictures, drawings = torch.cat([a.picture, b.picture, made]), Drawing.cat([a.drawing, b.drawing, composed])
+        pictures = [a.picture, b.picture, made]
         with replacing_all(files) as (sheet, written, picture):
-            show.save_picture(show.edit_sheet(model, pictures, drawings, places), sheet)
-            told = {} if model.has_likelihood else {"seeds": [noise], **settings}
-            store.save_drawing(composed, written, model.bank, **told)
-            pixels = show.to_uint8(model.to_display(made))
-            inputs.save_signed(self.model, pixels, composed, told.get("seeds", [None]), [picture], settings)
+            show.save_picture(show.edit_sheet(model, pictures, [a.drawing, b.drawing, composed], places), sheet)
+            inputs.save_made(model, self.model, made, composed, noise, settings, written, [picture])
         for name in [name for name, one in (("A", a), ("B", b)) if one.said]:
             say(f"{name} carries its drawing, which is taken as it is")
         say(f"{len(places)} of {model.grid.cells} cells are B's, {int(edited.sum())} of which differ from A's")

@@ -25,9 +25,6 @@ from npdraw.progress import say, say_written
 from npdraw.words import plural
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from npdraw.drawing import Drawing
     from npdraw.evaluation.protocol import Drawn
     from npdraw.model import NPDraw
 
@@ -105,12 +102,8 @@ class Sample:
     def _title(self, model: "NPDraw", count: int, heat: float, settings: dict[str, Any], same: bool) -> str:
         """What is drawn, and how. `same`: all seeds continue the same drawing, or none."""
         title = f"{plural(count, 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
-        values = {
-            "top-k": self.top_k,
-            "top-p": self.top_p,
-            **settings,
-            "guidance": model.config.decoder.guidance or None,
-        }
+        values = {"top-k": self.top_k, "top-p": self.top_p, **settings}
+        values["guidance"] = model.config.decoder.guidance or None
         title += "".join(f", {name} {value:g}" for name, value in values.items() if value is not None)
         if heat == 0 and count > 1 and same:
             what, noise = ("drawing", "") if model.has_likelihood else ("sketch", ", in pictures of different noise")
@@ -131,7 +124,7 @@ class Sample:
         settings = self.decoding.shown(model)
         written = [show.save_picture(show.grid(to_unit(drawn.pixels[:MOST_IN_GRID])), self.out / "grid.png")]
         if self.png:
-            inputs.save_signed(self.model, pixels, drawing, seeds, pngs, settings)
+            inputs.save_signed(self.model, pixels, drawing, seeds, pngs, **settings)
             written.append(self.out / "images")
         if self.npz:
             with replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:
@@ -229,48 +222,12 @@ class Animate:
         device = inputs.prepare(self.device, self.out.absolute().parent)
         inputs.check_apart(self.out, self.what)
         inputs.check_spared(show.animation_paths(self.out), self.what)
-        drawn = self.what.lower().endswith(".json")
-        if drawn and not Path(self.what).expanduser().exists():
+        if self.what.lower().endswith(".json") and not Path(self.what).expanduser().exists():
             raise InputError(f"{self.what} does not exist; give drawings (.json), or images")
         model = store.load_model(self.model, device)
         self.decoding.of(model)  # first, refuse settings that this model does not have
-        count, drawing, images = self._from_json(model) if drawn else self._from_pictures(model)
+        count, drawing, images = inputs.read_animated(model, self.model, self.what, self.decoding, IN_ANIMATION)
         if count > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {count:,} drawings")
         frames = show.drawing_frames(model, drawing, model.to_display(images))
         say_written(*show.save_animation(frames, self.out))
-
-    def _from_json(self, model: "NPDraw") -> tuple[int, "Drawing", "Tensor"]:
-        """How many drawings there are; those to show, and their images (B,C,H,W)."""
-        from npdraw import store
-        from npdraw.cli import inputs
-
-        drawing = store.load_drawing(self.what, model.bank).check(len(model.bank), model.grid.cells)
-        if not len(drawing):
-            raise InputError(f"{self.what} holds no drawing")
-        if drawing.steps != model.grid.cells:
-            raise InputError(
-                f"{self.what} holds drawings of {drawing.steps} steps, but {self.model} draws {model.grid.cells}: "
-                "they are by another model"
-            )
-        images, _ = inputs.made_again(model, self.what, drawing, self.decoding, IN_ANIMATION)
-        return len(drawing), drawing[:IN_ANIMATION], images
-
-    def _from_pictures(self, model: "NPDraw") -> tuple[int, "Drawing", "Tensor"]:
-        """The same of a PNG that carries its drawing, or of other pictures, which the posterior draws."""
-        from npdraw.canvas import to_unit
-        from npdraw.cli import inputs
-        from npdraw.reading import as_seen
-
-        own = inputs.drawn_in(model, self.model, self.what)
-        if own and own.drawing.steps == model.grid.cells:
-            if given := self.decoding.of(model):
-                raise InputError(
-                    f"{self.what} carries its drawing, and its animation ends in exactly that picture; omit "
-                    f"--{next(iter(given))}"
-                )
-            say(f"{self.what} carries its drawing, which is taken as it is")
-            return 1, own.drawing, to_unit(inputs.read_for(model, self.what, None, None))
-        pixels = inputs.read_for(model, self.what, None, None)
-        drawing = model.encode(as_seen(model, pixels[:IN_ANIMATION]))
-        return len(pixels), drawing, model.decode(drawing, **self.decoding.keeping(model))
