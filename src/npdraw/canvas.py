@@ -120,24 +120,8 @@ class Grid:
         return F.interpolate(images, size=(self.height, self.width), mode="area")
 
 
-class Shrunk:
-    """Stored images at canvas size, in [0, 1]. They are shrunk when indexed."""
-
-    ndim = 4
-
-    def __init__(self, images: Stack, grid: Grid):
-        self.images, self.grid = images, grid
-        self.shape = torch.Size((*images.shape[:2], grid.height, grid.width))
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, which: Any) -> Tensor:
-        return self.grid.shrink(to_unit(self.images[which]))
-
-
-class Mirrored:
-    """Stored images, mirrored left to right when indexed."""
+class _Changed:
+    """Stored images (N,C,H,W) that are changed when indexed."""
 
     ndim = 4
 
@@ -147,23 +131,33 @@ class Mirrored:
     def __len__(self) -> int:
         return len(self.images)
 
+
+class Shrunk(_Changed):
+    """Stored images at canvas size, in [0, 1]."""
+
+    def __init__(self, images: Stack, grid: Grid):
+        super().__init__(images)
+        self.grid, self.shape = grid, torch.Size((*images.shape[:2], grid.height, grid.width))
+
+    def __getitem__(self, which: Any) -> Tensor:
+        return self.grid.shrink(to_unit(self.images[which]))
+
+
+class Mirrored(_Changed):
+    """Stored images, mirrored left to right."""
+
     def __getitem__(self, which: Any) -> Tensor:
         return self.images[which].flip(-1)
 
 
-class Moved:
-    """Stored images, moved down and to the right when indexed. Uncovered pixels repeat the edge."""
-
-    ndim = 4
+class Moved(_Changed):
+    """Stored images, moved down and to the right. Uncovered pixels repeat the edge."""
 
     def __init__(self, images: Stack, down: int, right: int):
-        self.images, self.shape = images, images.shape
+        super().__init__(images)
         height, width = images.shape[-2:]
         self.rows = (torch.arange(height) - down).clamp(0, height - 1)
         self.columns = (torch.arange(width) - right).clamp(0, width - 1)
-
-    def __len__(self) -> int:
-        return len(self.images)
 
     def __getitem__(self, which: Any) -> Tensor:
         x = self.images[which]

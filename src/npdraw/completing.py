@@ -17,7 +17,7 @@ Choices:
 """
 
 import math
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -117,22 +117,14 @@ def complete(
 
 
 def complete_picture(
-    model: "NPDraw",
-    picture: Tensor,
-    kept: Drawing,
-    fixed: Tensor,
-    n: int = 8,
-    seed: int = 0,
-    particles: int | None = None,
-    temperature: float = 1.0,
-    noise: int = 0,
-    evaluations: int | None = None,
-    freedom: float | None = None,
-) -> Completed:
+    model: "NPDraw", picture: Tensor, kept: Drawing, fixed: Tensor, n: int = 8, seed: int = 0,
+    particles: int | None = None, temperature: float = 1.0, noise: int = 0, **how: Any,
+) -> Completed:  # fmt: skip
     """`complete` for a picture (1,C,H,W) whose drawing is `kept`: the cells of free steps are made anew.
 
     All have the same `noise`, the picture's own. A flow improves on what the prior draws, so in free cells the drawing
-    of a completion is the parse of its picture. By default as many of `PARTICLES` as it takes are drawn.
+    of a completion is the parse of its picture. By default as many `PARTICLES` are drawn as it takes. `how` are options
+    of `NPDraw.decode`.
     """
     for count in [max(count, n) for count in PARTICLES] if particles is None else [particles]:
         found = complete(model.prior, kept, fixed, n, seed, count, temperature)
@@ -140,7 +132,7 @@ def complete_picture(
             break
     drawings, noises = found.drawings, [noise] * len(found.drawings)
     pictures = picture.expand(len(noises), -1, -1, -1)
-    made = model.redraw(pictures, drawings, ~fixed, noises, evaluations=evaluations, freedom=freedom, keep=False)
+    made = model.redraw(pictures, drawings, ~fixed, noises, **{"freedom": None, **how}, keep=False)
     if not model.has_likelihood:
         drawings = compose(kept, model.parse(to_bytes(made)), (~fixed).nonzero().flatten().tolist())
     return Completed(made, drawings, found, count)

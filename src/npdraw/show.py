@@ -84,11 +84,9 @@ def grid(
     tiles = _rgb(images)
     columns, scale, gap = _plan(tiles.shape, columns or math.ceil(math.sqrt(len(tiles))), scale, gap)
     tiles = _resize(tiles, tiles.shape[1] * scale, tiles.shape[2] * scale)
-    if labels is None:
-        return Image.fromarray(_sheet(tiles, columns, gap))
-    if len(labels) != len(tiles):
+    if labels is not None and len(labels) != len(tiles):
         raise InputError(f"{len(tiles)} images need as many labels; got {len(labels)}")
-    return _labelled(tiles, columns, gap, labels)
+    return _labelled(tiles, columns, gap, labels) if labels else Image.fromarray(_sheet(tiles, columns, gap))
 
 
 def edit_sheet(

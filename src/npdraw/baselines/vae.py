@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -202,13 +203,6 @@ def load_vae(
 ) -> VAE:  # fmt: skip
     """The VAE of these images. It is trained once, stored in `folder` and found by a hash of its training data."""
     words = digest(VERSION, Pictures(images, images.index, ink).digest, likelihood, mixtures)
-    network = keep(
-        folder,
-        words,
-        "vae",
-        "a VAE",
-        lambda: VAE(images.shape[1:], likelihood, mixtures),
-        lambda: train_vae(images, likelihood, mixtures, ink, device, progress),
-        progress,
-    )
-    return network.to(device)
+    make = partial(VAE, images.shape[1:], likelihood, mixtures)
+    train = partial(train_vae, images, likelihood, mixtures, ink, device, progress)
+    return keep(folder, words, "vae", "a VAE", make, train, progress).to(device)

@@ -1,5 +1,6 @@
 """The verb that scores: `evaluate`."""
 
+import time
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -10,7 +11,7 @@ from tyro.conf import Positional, arg
 from npdraw.cli.options import DataDir, Decoding, Device, HowDecoded, InceptionFile, Maybe
 from npdraw.errors import InputError
 from npdraw.evaluation.metrics import METRICS, Need
-from npdraw.progress import say, say_written
+from npdraw.progress import Progress, say, say_written
 
 if TYPE_CHECKING:
     from npdraw.evaluation.request import Request
@@ -61,21 +62,16 @@ class Evaluate:
     device: Device = "auto"
 
     def run(self) -> None:
-        import time
-
         from npdraw import store
         from npdraw.cli import inputs
         from npdraw.data import data_folder
         from npdraw.evaluation import report
         from npdraw.evaluation.evaluation import Evaluation
         from npdraw.evaluation.inception import load_inception
-        from npdraw.progress import Progress
 
         began, device = time.monotonic(), inputs.prepare(self.device, self.out)
         model = store.load_model(self.subject, device) if store.is_model(self.subject) else None
-        if model is None and self.decoding != Decoding():
-            raise InputError(f"--evaluations and --freedom need a model, and {self.subject} is not one; omit them")
-        how, request = {} if model is None else self.decoding.of(model), self._request(model)
+        request, how = self._request(model)
         own = model is not None and self.against in (None, model.config.data.source)
         data = inputs.read_reference(model, self.subject, self.against, self.out, self.data_dir)
         subject = inputs.read_samples(self.subject, data, self.data_dir) if model is None else model
@@ -96,11 +92,15 @@ class Evaluate:
         say("\n".join([title, report.table(scores), *notes]))
         say_written(*written)
 
-    def _request(self, model: "NPDraw | None") -> "Request":
-        """What is asked for. Metrics that a model does not have are refused before images are read, or downloaded."""
+    def _request(self, model: "NPDraw | None") -> tuple["Request", dict[str, Any]]:
+        """What is asked for, and how a flow decodes. What a model, or samples, do not have is refused before images are
+        read, or downloaded."""
         from npdraw.cli import inputs
         from npdraw.evaluation.request import Request
 
+        if model is None and self.decoding != Decoding():
+            raise InputError(f"--evaluations and --freedom need a model, and {self.subject} is not one; omit them")
+        decoding = {} if model is None else self.decoding.of(model)
         metrics = () if self.metrics == "all" else tuple(m.strip() for m in self.metrics.split(","))
         ink = self.binarise == "yes" if self.binarise != "auto" else inputs.is_ink(model, self.against)
         how = (self.protocol, self.count, self.seed, self.temperature, ink, self.importance, self.images)
@@ -108,4 +108,4 @@ class Evaluate:
         for name in metrics if model is not None else ():
             if reason := METRICS[name].refuses(model):
                 raise InputError(f"--metrics {name} {reason}")
-        return request
+        return request, decoding

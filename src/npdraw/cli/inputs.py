@@ -6,7 +6,7 @@ Each is read here in the form that the verbs need. Input that cannot be used is 
 import json
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -94,15 +94,7 @@ def check_unmixed(folder: Path, paths: list[Path], name: str) -> None:
 
 def parse_seeds(text: str) -> list[int]:
     """Parse seeds: `5`, `0-63`, `1,4,9-12`."""
-    wrong = InputError(f"--seeds {text} is not understood; write 5, 0-63 or 1,4,9-12, each of at most 18 digits")
-    spans = []
-    for item in text.split(","):
-        ends = item.strip().split("-")
-        if len(ends) > 2 or not all(e.isascii() and e.isdigit() and len(e) < 19 for e in ends):
-            raise wrong
-        if int(ends[0]) > int(ends[-1]):
-            raise InputError(f"--seeds {item.strip()} runs backwards; write {ends[1].strip()}-{ends[0].strip()}")
-        spans.append(range(int(ends[0]), int(ends[-1]) + 1))
+    spans = [span for _, span in _spans("--seeds", text, 18, "5, 0-63 or 1,4,9-12, each of at most 18 digits")]
     if sum(map(len, spans)) > MOST_SEEDS:
         raise InputError(f"--seeds {text} names more than {MOST_SEEDS:,} seeds; ask for fewer at a time")
     return [seed for span in spans for seed in span]
@@ -111,17 +103,23 @@ def parse_seeds(text: str) -> list[int]:
 def parse_places(text: str, cells: int) -> list[int]:
     """Places by number: `5`, `0-11`, `0-11,20`."""
     found: set[int] = set()
-    for item in text.split(","):
-        ends = re.fullmatch(r"\s*(\d{1,9})(?:-(\d{1,9}))?\s*", item, re.ASCII)
+    for item, span in _spans("--keep", text, 9, "5, 0-11 or 0-11,20"):
+        if span[-1] >= cells:
+            raise InputError(f"--keep {item} names places that do not exist; places are 0 to {cells - 1}")
+        found.update(span)
+    return sorted(found)
+
+
+def _spans(option: str, text: str, digits: int, right: str) -> Iterator[tuple[str, range]]:
+    """The items of a list like `1,4,9-12`, with the numbers that each names."""
+    for item in map(str.strip, text.split(",")):
+        ends = re.fullmatch(rf"(\d{{1,{digits}}})(?:-(\d{{1,{digits}}}))?", item, re.ASCII)
         if not ends:
-            raise InputError(f"--keep {text} is not understood; write 5, 0-11 or 0-11,20")
+            raise InputError(f"{option} {text} is not understood; write {right}")
         first, last = int(ends[1]), int(ends[2] or ends[1])
         if first > last:
-            raise InputError(f"--keep {item.strip()} runs backwards; write {last}-{first}")
-        if last >= cells:
-            raise InputError(f"--keep {item.strip()} names places that do not exist; places are 0 to {cells - 1}")
-        found.update(range(first, last + 1))
-    return sorted(found)
+            raise InputError(f"{option} {item} runs backwards; write {ends[2]}-{ends[1]}")
+        yield item, range(first, last + 1)
 
 
 def fixed(model: NPDraw, keep: str, box: editing.Box | None) -> Tensor:
@@ -219,11 +217,9 @@ def save_signed(
 ) -> None:
     """Write pictures by the model `name`, (B,H,W) or (B,H,W,3) bytes, as PNGs that carry their drawing, its seed and
     the flow's settings. There may be fewer paths than pictures."""
-    own: dict[str, Any] = (
-        {"model": Path(name).resolve().name, "weights": store.weights_hash(name)[:16]} if paths else {}
-    )
+    own = (Path(name).resolve().name, store.weights_hash(name)[:16] if paths else "")
     for i, path in enumerate(paths):
-        show.save_picture(Image.fromarray(pixels[i]), path, show.inscribed(drawing[i], seed=seeds[i], **own, **how))
+        show.save_picture(Image.fromarray(pixels[i]), path, show.inscribed(drawing[i], *own, seeds[i], **how))
 
 
 def save_made(
@@ -233,12 +229,12 @@ def save_made(
     drawing: Drawing,
     noise: int,
     how: dict[str, Any],
-    json: Path,
+    path: Path,
     pngs: list[Path],
 ) -> None:
     """Write drawings, and as many of their pictures (B,C,H,W) as there are `pngs`. With a flow, all say their noise."""
     seeds = [None if model.has_likelihood else noise] * len(drawing)
-    store.save_drawing(drawing, json, model.bank, **({} if model.has_likelihood else {"seeds": seeds, **how}))
+    store.save_drawing(drawing, path, model.bank, **({} if model.has_likelihood else {"seeds": seeds, **how}))
     save_signed(name, show.to_uint8(model.to_display(made)), drawing, seeds, pngs, **how)
 
 

@@ -21,7 +21,7 @@ from npdraw.cli.options import (
     psnr_text,
 )
 from npdraw.errors import InputError
-from npdraw.progress import say, say_written
+from npdraw.progress import Progress, say, say_written
 from npdraw.words import plural
 
 if TYPE_CHECKING:
@@ -72,7 +72,6 @@ class Sample:
         from npdraw.cli import inputs
         from npdraw.cli.plan import sampling_plan
         from npdraw.evaluation.protocol import draw
-        from npdraw.progress import Progress
 
         seeds, device = inputs.parse_seeds(self.seeds), inputs.prepare(self.device, self.out)
         if self.dry_run:
@@ -122,19 +121,17 @@ class Sample:
         pixels, drawing, sketch = show.arrays(drawn.pixels), drawn.drawing, drawn.sketch
         assert drawing is not None and sketch is not None
         settings = self.decoding.shown(model)
-        written = [show.save_picture(show.grid(to_unit(drawn.pixels[:MOST_IN_GRID])), self.out / "grid.png")]
-        if self.png:
-            inputs.save_signed(self.model, pixels, drawing, seeds, pngs, **settings)
-            written.append(self.out / "images")
+        show.save_picture(show.grid(to_unit(drawn.pixels[:MOST_IN_GRID])), self.out / "grid.png")
+        inputs.save_signed(self.model, pixels, drawing, seeds, pngs, **settings)
         if self.npz:
             with replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:
                 np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
-            written.append(self.out / "samples.npz")
         if self.json:
             told = {"seeds": seeds, "temperature": heat, "top_k": self.top_k, "top_p": self.top_p, **settings}
             told |= {} if model.has_likelihood else {"sketches": sketch.rows()}
             store.save_drawing(drawing, self.out / "drawings.json", model.bank, **told)
-            written.append(self.out / "drawings.json")
+        asked = {"grid.png": True, "images": self.png, "samples.npz": self.npz, "drawings.json": self.json}
+        written = [self.out / name for name, wanted in asked.items() if wanted]
         if self.animate:
             few = to_unit(drawn.pixels[:IN_ANIMATION])
             frames = show.drawing_frames(model, drawing[:IN_ANIMATION], few)

@@ -11,6 +11,7 @@
   stored once it is trained, and `digest` identifies it.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -127,17 +128,9 @@ def load_classifier(
     """The classifier of these images. It is trained once, stored in `folder` and found by a hash of its data."""
     classes = _check(images, labels)
     words = digest(VERSION, Pictures(images, images.index, ink).digest, labels.tolist())
-    network = keep(
-        folder,
-        words,
-        "classifier",
-        "a classifier",
-        lambda: Classifier(images.shape[1:], classes, _name(images, classes, ink)),
-        lambda: train_classifier(images, labels, ink, device, progress),
-        progress,
-        ("accuracy",),
-    )
-    return network.to(device)
+    make = partial(Classifier, images.shape[1:], classes, _name(images, classes, ink))
+    train = partial(train_classifier, images, labels, ink, device, progress)
+    return keep(folder, words, "classifier", "a classifier", make, train, progress, ("accuracy",)).to(device)
 
 
 def _check(images: Subset, labels: Tensor) -> int:

@@ -324,12 +324,7 @@ class Evaluation:
         network, vae = (vars(self).get(name) for name in ("inception", "vae"))
         facts: dict[str, Any] = {
             "samples": {"count": len(self.samples), "sha256": self.samples.digest},
-            "against": {
-                "set": self.data.name,
-                "part": s.part,
-                "count": len(s.reference),
-                "sha256": s.reference.digest,
-            },
+            "against": {"set": self.data.name, "part": s.part, "count": len(s.reference), "sha256": s.reference.digest},
             "real": None if s.real is None else {"part": s.real_part, "count": len(s.real), "sha256": s.real.digest},
             "request": asdict(r),
             "whole_protocol": not r.needs(Need.SAMPLES)

@@ -110,18 +110,10 @@ class Drawn(NamedTuple):
 
 
 def draw(
-    model: NPDraw,
-    count: int,
-    seed: int | Sequence[int],
-    temperature: float | None,
-    progress: Progress,
-    top_k: int | None = None,
-    top_p: float | None = None,
-    prefix: Drawing | None = None,
-    title: str = "drawing samples",
-    shown: bool = False,
-    **how: Any,
-) -> Drawn:
+    model: NPDraw, count: int, seed: int | Sequence[int], temperature: float | None, progress: Progress,
+    top_k: int | None = None, top_p: float | None = None, prefix: Drawing | None = None,
+    title: str = "drawing samples", shown: bool = False, **how: Any,
+) -> Drawn:  # fmt: skip
     """Draw samples of a model, in the memory of some at a time, however many they are. Seeds and prefix are those of
     `NPDraw.sample`, `how` are options of `NPDraw.depict`. `shown`: pixels with the light and dark of the original
     training pictures, as a person sees them."""

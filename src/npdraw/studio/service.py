@@ -162,15 +162,8 @@ class Service:
         """Endings of a drawing that keep its fixed cells. With a flow they also keep the picture there."""
         if len(asked.fixed) != self.model.grid.cells:
             raise InputError(f"fixed needs {self.model.grid.cells} booleans, one per cell, not {len(asked.fixed)}")
-        found = complete(
-            self.model.prior,
-            self.drawing(asked.cells),
-            torch.tensor(asked.fixed),
-            asked.count,
-            asked.seed,
-            asked.particles,
-            asked.temperature,
-        )
+        how = (asked.count, asked.seed, asked.particles, asked.temperature)
+        found = complete(self.model.prior, self.drawing(asked.cells), torch.tensor(asked.fixed), *how)
         beginning = self._beginning(asked)
         endings: dict[tuple[int, ...], schemas.Ending] = {}
         for drawn in self.cells(found.drawings):
@@ -221,17 +214,11 @@ class Service:
             origin = {"model": self.name, "weights": self.weights, "bank": self.model.bank.digest}
             return (drawing.to_json(**origin, seed=asked.seed, freedom=freedom) + "\n").encode()
         if asked.format == "png":
-            inscribed = show.inscribed(
-                drawing,
-                self.name,
-                self.weights,
-                asked.seed,
-                freedom,
-                None if self.model.has_likelihood else asked.evaluations,
-            )
+            evaluations = None if self.model.has_likelihood else asked.evaluations
+            said = show.inscribed(drawing, self.name, self.weights, asked.seed, freedom, evaluations)
             buffer = io.BytesIO()
             image = self._picture(self._made(asked.cells, asked, noise, before), asked.scale or 1)
-            image.save(buffer, "PNG", optimize=True, pnginfo=inscribed)
+            image.save(buffer, "PNG", optimize=True, pnginfo=said)
             return buffer.getvalue()
         side = max(self.model.decoder.size)
         if (asked.scale or 1) * side > LONGEST_SIDE:
