@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 PARTICLES = (256, 1024)  # tried in turn, until there are enough completions of a picture
 GROUP = 1024  # particles that are drawn and resampled together
-MOST = 65_536  # particles
+MOST_PARTICLES = 65_536  # particles
 APART = 1 << 50  # bit in a seed that separates completions from samples, because a sample may be completed
 _STREAM = 10_001  # noise stream of the last resampling; the groups have the streams after it
 
@@ -83,8 +83,10 @@ def complete(
     """
     if prior.training:
         raise InputError("call .eval() first: in training mode dropout changes the numbers")
-    if not 1 <= n <= particles <= MOST:
-        raise InputError(f"ask for at least 1 completion, and for at least as many particles, but at most {MOST:,}")
+    if not 1 <= n <= particles <= MOST_PARTICLES:
+        raise InputError(
+            f"ask for at least 1 completion, and for at least as many particles, but at most {MOST_PARTICLES:,}"
+        )
     if not 0 < temperature < math.inf:
         raise InputError(f"the temperature of completions must be a number above 0, not {temperature}")
     if len(kept) != 1 or kept.steps != prior.steps or fixed.shape != (prior.steps,) or fixed.dtype != torch.bool:

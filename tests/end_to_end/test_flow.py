@@ -62,7 +62,7 @@ def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small network in place of Inception, and a VAE of few steps: they are matters of their own tests."""
     monkeypatch.chdir(home)
     monkeypatch.setattr("npdraw.evaluation.inception.load_inception", lambda *given: Projection())
-    monkeypatch.setattr("npdraw.baselines.vae.MOST", 4)
+    monkeypatch.setattr("npdraw.baselines.vae.MOST_STEPS", 4)
 
 
 def run(words: str, out: Path) -> Path:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from npdraw.completing import Completed
     from npdraw.model import NPDraw
 
-MOST = 1000  # completions
+MOST_COMPLETIONS = 1000  # completions
 
 
 @dataclass
@@ -70,8 +70,8 @@ class Complete:
 
         if (self.keep is None) == (self.region is None):
             raise InputError("give either --keep with the places to keep, or --region with a box in pixels")
-        if not 1 <= self.count <= MOST:
-            raise InputError(f"--count must be from 1 to {MOST:,}, not {self.count}")
+        if not 1 <= self.count <= MOST_COMPLETIONS:
+            raise InputError(f"--count must be from 1 to {MOST_COMPLETIONS:,}, not {self.count}")
         box = None if self.region is None else editing.parse_box(self.region)
         device = inputs.prepare(self.device, self.out)
         inputs.check_there(self.what)
@@ -85,9 +85,9 @@ class Complete:
         settings, how = self.decoding.shown(model), (self.count, self.seed, self.particles, self.temperature, noise)
         done = complete_picture(model, picture, kept, fixed, *how, **settings)
         pngs = pngs[: len(done.drawings)]
-        with replacing_all([*files, *pngs]) as (sheet, written, *single):
+        with replacing_all([*files, *pngs]) as (sheet, *written):
             show.save_picture(show.completions_sheet(model, kept, fixed, picture, done), sheet)
-            inputs.save_made(model, self.model, done.pictures, done.drawings, noise, settings, written, single)
+            inputs.save_made(model, self.model, done.pictures, done.drawings, noise, settings, written)
         say("\n".join(self._lines(model, fixed, done)))
         say_written(*files, *([self.out / "images"] if pngs else []))
 

@@ -25,7 +25,7 @@ from npdraw.training import train
 SEEDS = range(64)
 SURE = 0.9
 ANIMATED = 16  # drawings in the animation
-SHOWN = 16  # held-out digits in the picture of reconstructions
+REBUILT = 16  # held-out digits in the picture of reconstructions
 
 
 @dataclass(frozen=True)
@@ -55,9 +55,9 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     scores = [(agreement(m.encode(held_out), parses), float(m.elbo(ink).elbo.mean())) for m in (untrained, model)]
 
     sample = model.sample(seed=SEEDS)
-    few = held_out[:SHOWN]
+    few = held_out[:REBUILT]
     drawing = model.encode(few)
-    rows = {"image": few, "parse": model.render(parses[:SHOWN]), "canvas": model.render(drawing)}
+    rows = {"image": few, "parse": model.render(parses[:REBUILT]), "canvas": model.render(drawing)}
     show.save_picture(show.grid(sample.images), out / "samples.png")
     show.save_picture(show.pairs({**rows, "reconstruction": model.decode(drawing)}), out / "reconstructions.png")
     show.save_picture(show.bank_picture(model.bank.parts), out / "bank.png")

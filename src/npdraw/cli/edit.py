@@ -55,9 +55,9 @@ class Edit:
         made, composed, edited = editing.paste(model, a.picture, a.drawing, b.drawing, places, noise, **settings)
         found = edits.found(model, to_bytes(made), composed, edited)
         pictures = [a.picture, b.picture, made]
-        with replacing_all(files) as (sheet, written, picture):
+        with replacing_all(files) as (sheet, *written):
             show.save_picture(show.edit_sheet(model, pictures, [a.drawing, b.drawing, composed], places), sheet)
-            inputs.save_made(model, self.model, made, composed, noise, settings, written, [picture])
+            inputs.save_made(model, self.model, made, composed, noise, settings, written)
         for name in [name for name, one in (("A", a), ("B", b)) if one.said]:
             say(f"{name} carries its drawing, which is taken as it is")
         say(f"{len(places)} of {model.grid.cells} cells are B's, {int(edited.sum())} of which differ from A's")

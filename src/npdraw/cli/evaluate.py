@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from npdraw.evaluation.request import Request
     from npdraw.model import NPDraw
 
-_OF_SAMPLES, _OF_MODELS = (
+_FOR_SAMPLES, _FOR_MODELS = (
     ", ".join(f"{m.name} ({m.help})" for m in METRICS.values() if (Need.MODEL in m.needs) == model)
     for model in (False, True)
 )
@@ -27,7 +27,7 @@ _OF_SAMPLES, _OF_MODELS = (
 class Evaluate:
     __doc__ = f"""Score a model, or samples, against an image set: FID, KID, likelihood, and where the model loses.
 
-    Metrics: {_OF_SAMPLES}; and for models {_OF_MODELS}. Every score of samples stands beside that of real images.
+    Metrics: {_FOR_SAMPLES}; and for models {_FOR_MODELS}. Every score of samples stands beside that of real images.
 
     Examples: npdraw evaluate runs/mnist --out scores | npdraw evaluate digits --count 500 |
     npdraw evaluate samples.npz --against cifar10 --metrics fid,kid

@@ -33,7 +33,7 @@ from npdraw.reading import as_seen, light_on_dark, own_pixels, reading_for
 from npdraw.words import did_you_mean, plural
 
 MOST_SEEDS = 1_000_000
-SHOWN = 12  # class names to list, at most
+CLASSES_SHOWN = 12  # class names to list, at most
 
 
 def prepare(device: str, out: Path) -> str:
@@ -223,19 +223,13 @@ def save_signed(
 
 
 def save_made(
-    model: NPDraw,
-    name: str,
-    made: Tensor,
-    drawing: Drawing,
-    noise: int,
-    how: dict[str, Any],
-    path: Path,
-    pngs: list[Path],
+    model: NPDraw, name: str, made: Tensor, drawing: Drawing, noise: int, how: dict[str, Any], paths: Sequence[Path]
 ) -> None:
-    """Write drawings, and as many of their pictures (B,C,H,W) as there are `pngs`. With a flow, all say their noise."""
+    """Write drawings (JSON, the first path), and as many of their pictures (B,C,H,W) as there are other paths (PNG).
+    With a flow, all say their noise."""
     seeds = [None if model.has_likelihood else noise] * len(drawing)
-    store.save_drawing(drawing, path, model.bank, **({} if model.has_likelihood else {"seeds": seeds, **how}))
-    save_signed(name, show.to_uint8(model.to_display(made)), drawing, seeds, pngs, **how)
+    store.save_drawing(drawing, paths[0], model.bank, **({} if model.has_likelihood else {"seeds": seeds, **how}))
+    save_signed(name, show.to_uint8(model.to_display(made)), drawing, seeds, paths[1:], **how)
 
 
 def read_kept(model: NPDraw, name: str, source: str, decoding: Decoding) -> tuple[Drawing, Tensor, int]:
@@ -366,7 +360,7 @@ def tell(data: ImageSet, source: str, data_dir: Path | None) -> list[str]:
     for kind, values in data.labels.get("train", {}).items():
         found, counts = values.unique(return_counts=True)
         names = data.names.get(kind, ())
-        shown = ", ".join(names[:SHOWN]) + (", ..." if len(names) > SHOWN else "")
+        shown = ", ".join(names[:CLASSES_SHOWN]) + (", ..." if len(names) > CLASSES_SHOWN else "")
         span = f"{int(counts.min()):,}" + (f" to {int(counts.max()):,}" if counts.min() < counts.max() else "")
         lines.append(f"{kind}: {len(found):,}" + (f" ({shown})" if shown else "") + f", {span} training images each")
     images = Subset(data.train)
