@@ -80,7 +80,7 @@ class Complete:
         inputs.check_spared([*files, *pngs], self.what)
         model = store.load_model(self.model, device)
         self.decoding.of(model)  # first, refuse settings that this model does not have
-        fixed = inputs.fixed(model, self.keep or "", box)
+        fixed = inputs.kept_places(model, self.keep or "", box)
         kept, picture, noise = inputs.read_kept(model, self.model, self.what, self.decoding)
         settings, how = self.decoding.shown(model), (self.count, self.seed, self.particles, self.temperature, noise)
         done = complete_picture(model, picture, kept, fixed, *how, **settings)

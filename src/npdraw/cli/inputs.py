@@ -1,4 +1,4 @@
-"""The inputs of the verbs: a device, an output folder, seeds, images, drawings to continue.
+"""The inputs of the verbs: a device, an output folder, seeds, images, drawings to continue; PNGs that carry drawings.
 
 Each is read here in the form that the verbs need. Input that cannot be used is refused with one sentence.
 """
@@ -122,7 +122,7 @@ def _spans(option: str, text: str, digits: int, right: str) -> Iterator[tuple[st
         yield item, range(first, last + 1)
 
 
-def fixed(model: NPDraw, keep: str, box: editing.Box | None) -> Tensor:
+def kept_places(model: NPDraw, keep: str, box: editing.Box | None) -> Tensor:
     """Which places to keep, of all: those named, or those of a box of pixels. (L,) bool"""
     cells = model.grid.cells
     places = parse_places(keep, cells) if box is None else editing.region(model.grid, box, model.decoder.size)

@@ -90,8 +90,8 @@ class Sample:
             say("\n".join([title, *sampling_plan(model, len(seeds), device)]))
             return
         with Progress(quiet=model.has_likelihood) as progress:  # only a flow is slow enough to need it
-            how = (self.top_k, self.top_p, prefix, "drawing", True)
-            drawn = draw(model, len(seeds), seeds, heat, progress, *how, **settings)
+            how = {"title": "drawing", "shown": True, **settings}
+            drawn = draw(model, len(seeds), seeds, heat, progress, self.top_k, self.top_p, prefix, **how)
         written = self._write(model, drawn, seeds, pngs, heat)
         say(title)
         say_written(*written)
