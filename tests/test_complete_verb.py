@@ -12,7 +12,7 @@ import editing_reading as reading
 import projection_reading
 from drawings import steps_of
 from npdraw import editing, show, store
-from npdraw.cli.complete import parse_places
+from npdraw.cli.inputs import parse_places
 from npdraw.cli.main import main
 from npdraw.completing import complete
 from npdraw.drawing import Drawing

@@ -69,7 +69,7 @@ def test_settings_that_take_turns_are_both_kept() -> None:
     for _ in range(4):
         drawn = [prior.sample(4, seed=1, temperature=heat) for heat in (1.0, 0.0, 0.5)]
     recordings = cuda_graphs._RECORDINGS[prior]
-    assert len(recordings) == cuda_graphs.KEPT  # three settings in turn: each pushes the oldest out
+    assert len(recordings) == cuda_graphs.KEPT_RECORDINGS  # three settings in turn: each pushes the oldest out
     for _ in range(3):
         again = [prior.sample(4, seed=1, temperature=heat) for heat in (0.0, 0.5)]
     assert again == drawn[1:] and all(r.graph is not None for r in recordings.values())

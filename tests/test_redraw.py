@@ -3,12 +3,15 @@
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
+from npdraw import editing, show
 from npdraw.bank import PartBank
-from npdraw.canvas import seam, to_bytes
+from npdraw.canvas import cell_pixels, render_steps, seam, to_bytes
+from npdraw.completing import complete, complete_picture
 from npdraw.config import Config, from_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -218,3 +221,80 @@ def test_what_makes_no_sense_is_refused() -> None:
 def test_cells_may_be_a_list() -> None:
     model, drawing, cells = model_of(), drawings(1), some_cells(1, 4)
     assert torch.equal(model.decode(drawing, kept=cells.tolist()), model.decode(drawing, kept=cells))  # type: ignore[arg-type]
+
+
+# --- edits and completions of pictures, as the verbs and a notebook make them ---
+
+
+@pytest.mark.parametrize("likelihood", ["flow", "mixture"])
+def test_pasted_cells_are_made_anew_and_no_others(likelihood: str) -> None:
+    model, a, b, how = (
+        model_of(likelihood),
+        drawings(2),
+        drawings(2, seed=1),
+        {"freedom": 0.5} if likelihood == "flow" else {},
+    )
+    pictures = torch.randint(256, (2, 3, 12, 16), dtype=torch.uint8)
+    made, drawing, edited = editing.paste(model, pictures, a, b, [5, 6, 7], 4, **how)
+    assert drawing == editing.compose(a, b, [5, 6, 7]) and torch.equal(edited, editing.differ(a, drawing))
+    assert edited.any() and not edited[:, [0, 1, 2, 3, 4, 8, 9, 10, 11]].any()
+    assert torch.equal(made, model.redraw(pictures, drawing, edited, 4, **how))
+    again, same, none = editing.paste(model, pictures, a, a, [5, 6, 7])
+    assert same == a and not none.any() and torch.equal(to_bytes(again), pictures)
+
+
+@pytest.mark.parametrize("likelihood", ["flow", "mixture"])
+def test_completions_of_a_picture(likelihood: str) -> None:
+    """The prior's drawings; of a flow the parse of the picture where nothing is fixed, all from one noise."""
+    model, kept, fixed = model_of(likelihood), drawings(1), some_cells(2, 7)
+    picture = model.decode(kept, 9)
+    made, drawing, found, particles = complete_picture(model, picture, kept, fixed, 3, 5, noise=9)
+    want = complete(model.prior, kept, fixed, 3, 5, 256)
+    assert particles == 256 and found.drawings == want.drawings and torch.equal(found.log_prob, want.log_prob)
+    assert torch.equal(
+        made, model.redraw(picture.expand(3, -1, -1, -1), want.drawings, ~fixed, [9] * 3, freedom=None, keep=False)
+    )
+    free = [place for place in range(CELLS) if place not in (2, 7)]
+    of_picture = editing.compose(kept, model.parse(to_bytes(made)), free)
+    assert drawing == (of_picture if likelihood == "flow" else want.drawings)
+    if likelihood == "flow":
+        closest = complete_picture(model, picture, kept, fixed, 3, 5, noise=9, freedom=0.0, evaluations=2).pictures
+        assert not torch.equal(closest, made)
+
+
+def test_more_particles_are_tried_only_by_default() -> None:
+    model, kept, fixed = model_of("mixture"), drawings(1), ~some_cells(0)  # one free cell: few completions
+    picture = model.decode(kept)
+    by_default = complete_picture(model, picture, kept, fixed, 200)
+    assert by_default.particles == 1024 and len(by_default.drawings) == len(by_default.pictures) < 200
+    assert complete_picture(model, picture, kept, fixed, 200, particles=300).particles == 300
+    assert complete_picture(model, picture, kept, fixed, 1).particles == 256
+
+
+def test_cells_as_pixels() -> None:
+    model, places = model_of(scale=2), (0, 6)
+    found = cell_pixels(torch.stack([some_cells(*places), some_cells()]), model.grid, (24, 32))
+    want = [[float(y // 8 * 4 + x // 8 in places) for x in range(32)] for y in range(24)]
+    assert found.shape == (2, 1, 24, 32) and found[0, 0].tolist() == want and not found[1].any()
+
+
+def test_sheets_and_frames_of_a_model() -> None:
+    """The tests of the verbs look at every pixel. Here a picture is twice as large as its canvas."""
+    model, a, b = model_of(scale=2), drawings(1), drawings(1, seed=1)
+    before, other = model.decode(a), model.decode(b)
+    pasted = editing.paste(model, before, a, b, [5, 6])
+    sheet = np.asarray(show.edit_sheet(model, [before, other, pasted.pictures], [a, b, pasted.drawing], [5, 6]))
+    scale = 140 // 32
+    tiles = [sheet[4 : 4 + 24 * scale, 4 + i * (32 * scale + 4) :][:, : 32 * scale] for i in range(6)]
+    for i, image in ((0, before), (1, other), (5, pasted.pictures)):
+        assert np.array_equal(tiles[i][::scale, ::scale], show.to_uint8(image)[0])
+    assert [bool((tile == show.ACCENT).all(-1).any()) for tile in tiles] == [False, False, False, True, True, False]
+    done = complete_picture(model, before, a, some_cells(0, 1, 2, 3), 2)
+    sheet = np.asarray(show.completions_sheet(model, a, some_cells(0, 1, 2, 3), before, done))
+    scale = -(-100 // 32)
+    for i, image in enumerate([before[0], *done.pictures]):
+        lower = sheet[8 + 24 * scale :, 4 + i * (32 * scale + 4) :][: 24 * scale, : 32 * scale]
+        assert np.array_equal(lower[::scale, ::scale], show.to_uint8(image[None])[0])
+    canvases, masks = render_steps(a, model.bank.parts, model.grid)
+    plain = show.animation_frames(canvases, masks, a.whether, before, scale=2)
+    assert [f.tobytes() for f in show.drawing_frames(model, a, before, 2)] == [f.tobytes() for f in plain]

@@ -120,24 +120,8 @@ class Grid:
         return F.interpolate(images, size=(self.height, self.width), mode="area")
 
 
-class Shrunk:
-    """Stored images at canvas size, in [0, 1]. They are shrunk when indexed."""
-
-    ndim = 4
-
-    def __init__(self, images: Stack, grid: Grid):
-        self.images, self.grid = images, grid
-        self.shape = torch.Size((*images.shape[:2], grid.height, grid.width))
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, which: Any) -> Tensor:
-        return self.grid.shrink(to_unit(self.images[which]))
-
-
-class Mirrored:
-    """Stored images, mirrored left to right when indexed."""
+class _Changed:
+    """Stored images (N,C,H,W) that are changed when indexed."""
 
     ndim = 4
 
@@ -147,23 +131,33 @@ class Mirrored:
     def __len__(self) -> int:
         return len(self.images)
 
+
+class Shrunk(_Changed):
+    """Stored images at canvas size, in [0, 1]."""
+
+    def __init__(self, images: Stack, grid: Grid):
+        super().__init__(images)
+        self.grid, self.shape = grid, torch.Size((*images.shape[:2], grid.height, grid.width))
+
+    def __getitem__(self, which: Any) -> Tensor:
+        return self.grid.shrink(to_unit(self.images[which]))
+
+
+class Mirrored(_Changed):
+    """Stored images, mirrored left to right."""
+
     def __getitem__(self, which: Any) -> Tensor:
         return self.images[which].flip(-1)
 
 
-class Moved:
-    """Stored images, moved down and to the right when indexed. Uncovered pixels repeat the edge."""
-
-    ndim = 4
+class Moved(_Changed):
+    """Stored images, moved down and to the right. Uncovered pixels repeat the edge."""
 
     def __init__(self, images: Stack, down: int, right: int):
-        self.images, self.shape = images, images.shape
+        super().__init__(images)
         height, width = images.shape[-2:]
         self.rows = (torch.arange(height) - down).clamp(0, height - 1)
         self.columns = (torch.arange(width) - right).clamp(0, width - 1)
-
-    def __len__(self) -> int:
-        return len(self.images)
 
     def __getitem__(self, which: Any) -> Tensor:
         x = self.images[which]
@@ -255,12 +249,17 @@ def mask_cells(masks: Tensor, grid: Grid, dtype: torch.dtype) -> Tensor:
     return masks.to(dtype)[..., None].expand(*masks.shape, grid.part_size**2)
 
 
+def cell_pixels(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
+    """Some cells, (B,L) bool, as pixels of an image of `size`: (B,1,H,W), float32, 1 inside and 0 elsewhere."""
+    return F.interpolate(grid.join(mask_cells(cells, grid, torch.float32)), size)
+
+
 def seam(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
     """A mask of some cells (B,L) bool for an image of `size`: 1 inside, falling to 0 within half a cell around them.
 
     (B,1,H,W), float32
     """
-    mask = F.interpolate(grid.join(mask_cells(cells, grid, torch.float32)), size)
+    mask = cell_pixels(cells, grid, size)
     reach = max(1, grid.part_size * size[0] // grid.height // 4)  # in pixels: the mask grows and softens by this much
     grown = F.max_pool2d(mask, 2 * reach + 1, 1, reach)
     return F.avg_pool2d(grown, 2 * reach + 1, 1, reach, count_include_pad=False)

@@ -17,20 +17,25 @@ Choices:
 """
 
 import math
-from typing import NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from npdraw.canvas import place_masks
+from npdraw.canvas import place_masks, to_bytes
 from npdraw.choices import Choices
 from npdraw.drawing import Drawing
+from npdraw.editing import compose
 from npdraw.errors import InputError
 from npdraw.noise import seed_list, uniform
 from npdraw.prior import Prior, Stepper, narrow
 
+if TYPE_CHECKING:
+    from npdraw.model import NPDraw
+
+PARTICLES = (256, 1024)  # tried in turn, until there are enough completions of a picture
 GROUP = 1024  # particles that are drawn and resampled together
-MOST = 65_536  # particles
+MOST_PARTICLES = 65_536  # particles
 APART = 1 << 50  # bit in a seed that separates completions from samples, because a sample may be completed
 _STREAM = 10_001  # noise stream of the last resampling; the groups have the streams after it
 
@@ -42,6 +47,15 @@ class Completions(NamedTuple):
     log_prob: Tensor  # (n,) log p(drawing), the prior's own
     log_fixed: float  # log p(fixed steps) at the temperature: an estimate, but exact if they come first
     effective: float  # effective number of the particles at the start: few mean a poor estimate
+
+
+class Completed(NamedTuple):
+    """Completions of a picture: n of them, or as many as were found."""
+
+    pictures: Tensor  # (n,C,H,W) in [0, 1]
+    drawings: Drawing  # of the pictures
+    found: Completions  # by the prior; the pictures were made of its drawings
+    particles: int
 
 
 class Particles(NamedTuple):
@@ -69,8 +83,10 @@ def complete(
     """
     if prior.training:
         raise InputError("call .eval() first: in training mode dropout changes the numbers")
-    if not 1 <= n <= particles <= MOST:
-        raise InputError(f"ask for at least 1 completion, and for at least as many particles, but at most {MOST:,}")
+    if not 1 <= n <= particles <= MOST_PARTICLES:
+        raise InputError(
+            f"ask for at least 1 completion, and for at least as many particles, but at most {MOST_PARTICLES:,}"
+        )
     if not 0 < temperature < math.inf:
         raise InputError(f"the temperature of completions must be a number above 0, not {temperature}")
     if len(kept) != 1 or kept.steps != prior.steps or fixed.shape != (prior.steps,) or fixed.dtype != torch.bool:
@@ -100,6 +116,28 @@ def complete(
     drawings = _different(drawing[index.to(drawing.device)], n)
     log_fixed = float(total) - math.log(particles)
     return Completions(drawings, _own_log_prob(prior, drawings), log_fixed, 1 / float((shares**2).sum()))
+
+
+def complete_picture(
+    model: "NPDraw", picture: Tensor, kept: Drawing, fixed: Tensor, n: int = 8, seed: int = 0,
+    particles: int | None = None, temperature: float = 1.0, noise: int = 0, **how: Any,
+) -> Completed:  # fmt: skip
+    """`complete` for a picture (1,C,H,W) whose drawing is `kept`: the cells of free steps are made anew.
+
+    All have the same `noise`, the picture's own. A flow improves on what the prior draws, so in free cells the drawing
+    of a completion is the parse of its picture. By default as many `PARTICLES` are drawn as it takes. `how` are options
+    of `NPDraw.decode`.
+    """
+    for count in [max(count, n) for count in PARTICLES] if particles is None else [particles]:
+        found = complete(model.prior, kept, fixed, n, seed, count, temperature)
+        if len(found.drawings) == n:
+            break
+    drawings, noises = found.drawings, [noise] * len(found.drawings)
+    pictures = picture.expand(len(noises), -1, -1, -1)
+    made = model.redraw(pictures, drawings, ~fixed, noises, **{"freedom": None, **how}, keep=False)
+    if not model.has_likelihood:
+        drawings = compose(kept, model.parse(to_bytes(made)), (~fixed).nonzero().flatten().tolist())
+    return Completed(made, drawings, found, count)
 
 
 def comes_first(fixed: Tensor) -> bool:

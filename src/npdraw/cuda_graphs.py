@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 Work = Callable[..., tuple[Tensor, ...]]
-KEPT = 2  # settings per owner
+KEPT_RECORDINGS = 2  # settings per owner
 
 
 @dataclass
@@ -42,7 +42,7 @@ def replay(owner: nn.Module, settings: Hashable, work: Work, *given: Tensor) -> 
         recordings = _RECORDINGS.setdefault(owner, {})
         recording = recordings.pop(key, None)
         if recording is None:
-            for old in list(recordings)[: len(recordings) + 1 - KEPT]:  # the oldest first
+            for old in list(recordings)[: len(recordings) + 1 - KEPT_RECORDINGS]:  # the oldest first
                 del recordings[old]
         recordings[key] = recording or _Recording()  # the last one used comes last
         if recording is None:

@@ -7,7 +7,7 @@ from the machine. The same images give the same config, so the same command cont
 import dataclasses
 from functools import lru_cache
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 
@@ -121,6 +121,10 @@ def finetune_config(config: Config, init: str, epochs: int | None = None) -> Con
     epoch: a net soon overfits few images. A guide has a share of these epochs; with a single epoch it has none."""
     model = store.model_config(init)
     d, stage, own = model.data, model.model_stage, config.model_stage
+
+    def of(whole: Any, *names: str) -> dict[str, Any]:
+        return {name: getattr(whole, name) for name in names}
+
     if epochs is None:
         epochs = own.epochs if own.score_every else min(own.epochs, OFTEN)
     return dataclasses.replace(
@@ -128,34 +132,22 @@ def finetune_config(config: Config, init: str, epochs: int | None = None) -> Con
         init=init,
         data=dataclasses.replace(
             config.data,
-            height=d.height,
-            width=d.width,
-            channels=d.channels,
-            canvas=d.canvas,
-            binarise=d.binarise,
+            **of(d, "height", "width", "channels", "canvas", "binarise"),
             mirrored=config.data.mirrored or d.mirrored,
         ),
         reading=_fitting(config.reading, config.data.source, init),
-        bank=model.bank,
-        prior=model.prior,
-        posterior=model.posterior,
-        decoder=model.decoder,
+        **of(model, "bank", "prior", "posterior", "decoder", "temperature"),
         prior_stage=dataclasses.replace(config.prior_stage, rate=_slower(model.prior_stage.rate)),
         model_stage=dataclasses.replace(
             own,
             epochs=epochs,
             rate=_slower(stage.rate),
-            regulariser=stage.regulariser,
-            kl=stage.kl,
-            optimizer=stage.optimizer,
-            noise=stage.noise,
-            unfinished=stage.unfinished,
+            **of(stage, "regulariser", "kl", "optimizer", "noise", "unfinished"),
             guide_epochs=max(1, epochs // GUIDE) if model.decoder.guide and epochs > 1 else 0,
             parsed_start=stage.parsed_end,  # where the model's own training ended
             parsed_end=stage.parsed_end,
         ),
         picture_epochs=min(config.picture_epochs, max(1, epochs // 5)),
-        temperature=model.temperature,
     )
 
 

@@ -11,6 +11,7 @@ Choices:
 import math
 import re
 from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -20,6 +21,9 @@ from npdraw.canvas import Grid, last_cells, parts_by_place
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.noise import categorical, seed_list, uniform
+
+if TYPE_CHECKING:
+    from npdraw.model import NPDraw
 
 Box = tuple[int, int, int, int]  # x0, y0, x1, y1: pixels from x0 to before x1, from y0 to before y1
 NONE = -1  # a cell without a part
@@ -86,6 +90,24 @@ def differ(a: Drawing, b: Drawing) -> Tensor:
     """The places where two drawings differ: (B,L) bool"""
     first, second = _matching([a, b])
     return first != second
+
+
+class Pasted(NamedTuple):
+    """Pictures with cells of others."""
+
+    pictures: Tensor  # (B,C,H,W) in [0, 1]
+    drawing: Drawing
+    edited: Tensor  # (B,L) bool: the cells that were made anew
+
+
+def paste(
+    model: "NPDraw", pictures: Tensor, a: Drawing, b: Drawing, places: Sequence[int], seed: int = 0, **how: Any
+) -> Pasted:
+    """Pictures (B,C,H,W) of drawings A with B's cells in these places. Only cells that differ are made anew, so the
+    rest of a picture stays. `how` are options of `NPDraw.redraw`."""
+    drawing = compose(a, b, places)
+    edited = differ(a, drawing)
+    return Pasted(model.redraw(pictures, drawing, edited, seed, **how), drawing, edited)
 
 
 def replace(drawing: Drawing, place: int, what: int, parts: Tensor) -> Drawing:

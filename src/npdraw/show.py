@@ -14,15 +14,17 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
+import torch
+import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
 from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
-from npdraw.canvas import to_bytes
+from npdraw.canvas import cell_pixels, render_steps, to_bytes
 from npdraw.config import EVALUATIONS
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -30,6 +32,10 @@ from npdraw.extras import need
 from npdraw.files import replacing
 from npdraw.noise import is_seed
 from npdraw.progress import Progress
+
+if TYPE_CHECKING:
+    from npdraw.completing import Completed
+    from npdraw.model import NPDraw
 
 Pixels = npt.NDArray[np.uint8]
 Color = tuple[int, int, int]
@@ -41,6 +47,9 @@ FONT_SIZE = 15
 HOLD = 4  # frames for which the finished canvas and the decoded image stay
 FADE = 3  # frames between the two
 LAST_SECONDS = 2.0  # how long an animation pauses before it repeats
+EDIT_WIDTH, COMPLETION_WIDTH = 140, 100  # most and least width of an image in these sheets, where whole factors allow
+COMPLETIONS_IN_ROW = 9
+HATCH = 4  # width in pixels of the stripes over free cells
 KEYWORD = "npdraw"  # key of the text in a PNG that holds its drawing
 
 
@@ -51,8 +60,13 @@ def to_uint8(images: Tensor) -> Pixels:
             "images to show must be floats in [0, 1] of shape (batch, 1 or 3 channels, height, width); "
             f"got {images.dtype} of shape {tuple(images.shape)}"
         )
-    pixels: Pixels = to_bytes(images).permute(0, 2, 3, 1).cpu().numpy()  # (B,H,W,C)
-    return pixels[..., 0] if pixels.shape[-1] == 1 else pixels
+    return arrays(to_bytes(images))
+
+
+def arrays(pixels: Tensor) -> Pixels:
+    """Bytes as NumPy and pillow have them: (B,1,H,W) -> (B,H,W), (B,3,H,W) -> (B,H,W,3)."""
+    found: Pixels = pixels.permute(0, 2, 3, 1).cpu().numpy()  # (B,H,W,C)
+    return found[..., 0] if found.shape[-1] == 1 else found
 
 
 def grid(
@@ -70,17 +84,43 @@ def grid(
     tiles = _rgb(images)
     columns, scale, gap = _plan(tiles.shape, columns or math.ceil(math.sqrt(len(tiles))), scale, gap)
     tiles = _resize(tiles, tiles.shape[1] * scale, tiles.shape[2] * scale)
-    if labels is None:
-        return Image.fromarray(_sheet(tiles, columns, gap))
-    if len(labels) != len(tiles):
+    if labels is not None and len(labels) != len(tiles):
         raise InputError(f"{len(tiles)} images need as many labels; got {len(labels)}")
-    h, w, below = tiles.shape[1], tiles.shape[2], FONT_SIZE + 6
-    sheet = Image.fromarray(_sheet(tiles, columns, gap, below))
-    for i, label in enumerate(labels):
-        row, column = divmod(i, columns)
-        x, y = gap + column * (w + gap) + w / 2, gap + row * (h + below + gap) + h + below / 2
-        _write(sheet, (x, y), label, "mm", w)
-    return sheet
+    return _labelled(tiles, columns, gap, labels) if labels else Image.fromarray(_sheet(tiles, columns, gap))
+
+
+def edit_sheet(
+    model: "NPDraw", pictures: Sequence[Tensor], drawings: Sequence[Drawing], places: Sequence[int]
+) -> Image.Image:
+    """An edit in one row: pictures A and B, the canvases of A, of B and of the result, and the picture of the result.
+
+    Pictures (1,C,H,W) in [0, 1] and drawings are those of A, B and the result. The places taken from B are outlined.
+    """
+    canvases = F.interpolate(model.render(Drawing.cat(drawings)), model.decoder.size)
+    tiles = _rgb(model.to_display(torch.cat([*pictures[:2], canvases, pictures[2]])))  # (6,H,W,3)
+    scale = max(1, EDIT_WIDTH // tiles.shape[2])
+    tiles = _resize(tiles, tiles.shape[1] * scale, tiles.shape[2] * scale)
+    cells = torch.zeros(1, model.grid.cells, dtype=torch.bool)
+    cells[:, places] = True
+    inside = cell_pixels(cells, model.grid, tiles.shape[1:3])[0]  # (1,h,w)
+    around = F.max_pool2d(inside, 5, stride=1, padding=2) > inside
+    tiles[3:5, around[0].numpy()] = ACCENT
+    return _labelled(tiles, len(tiles), 4, ["A", "B", "canvas A", "canvas B", "composed", "result"])
+
+
+def completions_sheet(model: "NPDraw", kept: Drawing, fixed: Tensor, picture: Tensor, done: "Completed") -> Image.Image:
+    """The canvas of what was kept, its free cells hatched, above the picture; then canvas and picture of each
+    completion, with its log p. The arguments are those of `complete_picture` and what it gave."""
+    begun, pictures = Drawing(kept.what, kept.where, kept.whether & fixed.to(kept.device)), [picture, done.pictures]
+    canvases = F.interpolate(model.render(Drawing.cat([begun, done.drawings])), model.decoder.size)
+    height, width = (-(-COMPLETION_WIDTH // picture.shape[3]) * side for side in picture.shape[2:])
+    views = (model.to_display(x) for x in (canvases, torch.cat(pictures)))
+    upper, lower = (_resize(_rgb(x), height, width) for x in views)  # (1+n,h,w,3) each
+    free = cell_pixels(~fixed[None].cpu(), model.grid, (height, width))[0, 0].numpy() > 0
+    upper[0, free & ((np.arange(height)[:, None] + np.arange(width)) // HATCH % 2 == 0)] = GAP
+    tiles = np.concatenate([upper, np.full((len(upper), 4, width, 3), GAP, np.uint8), lower], axis=1)
+    labels = ["kept", *(f"log p {value:.1f}" for value in done.found.log_prob.tolist())]
+    return _labelled(tiles, min(COMPLETIONS_IN_ROW, len(tiles)), 4, labels)
 
 
 def pairs(
@@ -181,6 +221,13 @@ def animation_frames(
             frames.append(frame(np.rint(mixed).astype(np.uint8), "canvas to image", 1))
         frames += [frame(final, "image", 1)] * HOLD
     return frames
+
+
+def drawing_frames(model: "NPDraw", drawing: Drawing, images: Tensor, scale: int | None = None) -> list[Image.Image]:
+    """`animation_frames` of drawings and their images (B,C,*,*), these as a person sees them (`NPDraw.to_display`)."""
+    drawing, empty = drawing.to(model.device), float(model.config.data.inverted)
+    canvases, masks = render_steps(drawing, model.bank.parts, model.grid)
+    return animation_frames(model.to_display(canvases), masks, drawing.whether, images, scale=scale, empty=empty)
 
 
 def animation_paths(path_stem: Path | str, endings: Sequence[str] = (".gif", ".mp4")) -> list[Path]:
@@ -353,6 +400,17 @@ def _sheet(tiles: Pixels, columns: int, gap: int, below: int = 0) -> Pixels:
     block = block.reshape(rows, columns, *block.shape[1:]).swapaxes(1, 2)  # (rows, h, columns, w, 3)
     sheet = np.full((rows * (h + below + gap) + gap, columns * (w + gap) + gap, 3), GAP, np.uint8)
     sheet[gap:, gap:] = block.reshape(rows * block.shape[1], -1, 3)
+    return sheet
+
+
+def _labelled(tiles: Pixels, columns: int, gap: int, labels: Sequence[str]) -> Image.Image:
+    """The sheet of tiles (N,h,w,3), with a label under each."""
+    h, w, below = tiles.shape[1], tiles.shape[2], FONT_SIZE + 6
+    sheet = Image.fromarray(_sheet(tiles, columns, gap, below))
+    for i, label in enumerate(labels):
+        row, column = divmod(i, columns)
+        x, y = gap + column * (w + gap) + w / 2, gap + row * (h + below + gap) + h + below / 2
+        _write(sheet, (x, y), label, "mm", w)
     return sheet
 
 

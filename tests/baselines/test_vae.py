@@ -22,7 +22,7 @@ QUIET = Progress(quiet=True)
 
 @pytest.fixture
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vae, "MOST", 4)
+    monkeypatch.setattr(vae, "MOST_STEPS", 4)
 
 
 def untrained(shape: tuple[int, int, int] = (1, 6, 5), likelihood: str = "bernoulli", seed: int = 0) -> VAE:
@@ -151,7 +151,7 @@ def test_other_shapes_are_refused() -> None:
 
 
 def test_it_learns_more_than_the_mean_image(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(vae, "LEAST", 300)
+    monkeypatch.setattr(vae, "LEAST_STEPS", 300)
     monkeypatch.setattr(vae, "EPOCHS", 1)
     images = tiny.strokes(400)
     model = train(images[:300])
@@ -196,8 +196,8 @@ def test_steps_and_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         (tiny.strokes(30, side=40, channels=3), 1, 99, 60, 10),  # 4,800 numbers an image
         (tiny.strokes(30, side=90, channels=3), 1, 9, 9, 8),
     ):
-        monkeypatch.setattr(vae, "LEAST", least)
-        monkeypatch.setattr(vae, "MOST", most)
+        monkeypatch.setattr(vae, "LEAST_STEPS", least)
+        monkeypatch.setattr(vae, "MOST_STEPS", most)
         seen.clear()
         train(images)
         assert seen == [batch] * steps

@@ -188,7 +188,7 @@ def test_prepared_again_only_when_the_file_changes(tmp_path: Path, monkeypatch: 
     times = os.stat(path).st_mtime_ns
     first = read(path)
     with monkeypatch.context() as patch:
-        patch.setattr(module, "prepare", lambda *_: pytest.fail("prepared again"))
+        patch.setattr(module, "prepare_pictures", lambda *_: pytest.fail("prepared again"))
         again = read(path)
     assert again.files == first.files and np.array_equal(again.train, first.train)
     write(path, {"image": struct(pictures(4)[1:])})

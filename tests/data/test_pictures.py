@@ -17,7 +17,7 @@ from PIL import Image
 
 from npdraw.config import Reading
 from npdraw.data import ImageSet
-from npdraw.data.pictures import Item, open_picture, prepare
+from npdraw.data.pictures import Item, open_picture, prepare_pictures
 from npdraw.data.prepared import BLOCK, prepared
 from npdraw.errors import InputError
 from npdraw.progress import Progress
@@ -58,7 +58,7 @@ def read(folder: Path, train: Sequence[Any], reading: Reading = PLAIN, **others:
     parts = {part: [item(part, i, x) for i, x in enumerate(some)] for part, some in files.items()}
     place = folder / f"set{sum(1 for _ in folder.iterdir())}"
     progress = Progress(quiet=True)
-    return prepared(place, "these", "", lambda writer: prepare("these", parts, reading, writer, progress))
+    return prepared(place, "these", "", lambda writer: prepare_pictures("these", parts, reading, writer, progress))
 
 
 def one(data: Any, reading: Reading = PLAIN) -> Any:
@@ -626,7 +626,7 @@ def test_what_is_wrong_with_a_file_is_said_to_people(content: bytes, tmp_path: P
 def test_a_file_that_cannot_be_opened_is_a_broken_one(tmp_path: Path) -> None:
     items = [Item(f"{i}", partial(bytes, encoded(grey(i)))) for i in range(3)]
     items.append(Item("gone", (tmp_path / "gone.png").read_bytes))
-    build = partial(prepare, "these", {"train": items}, PLAIN, progress=Progress(quiet=True))
+    build = partial(prepare_pictures, "these", {"train": items}, PLAIN, progress=Progress(quiet=True))
     images = prepared(tmp_path / "set", "these", "", lambda writer: build(writer))
     assert len(images.train) == 3 and "gone (" in images.notes[0] and "No such file" in images.notes[0]
 
@@ -690,7 +690,7 @@ def test_limits_of_a_set(tmp_path: Path) -> None:
 )
 def test_classes(labels: list[Any], names: tuple[str, ...], numbers: list[int], tmp_path: Path) -> None:
     items = [Item(str(i), partial(bytes, encoded(grey(i))), label) for i, label in enumerate(labels)]
-    build = partial(prepare, "these", {"train": items}, PLAIN, progress=Progress(quiet=True))
+    build = partial(prepare_pictures, "these", {"train": items}, PLAIN, progress=Progress(quiet=True))
     images = prepared(tmp_path / "set", "these", "", lambda writer: build(writer))
     assert images.names == ({"class": names} if names else {})
     found = images.labels["train"]

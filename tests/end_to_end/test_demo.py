@@ -29,7 +29,7 @@ def tiny() -> Config:
 
 
 def test_demo_writes_judges_and_does_not_train_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npdraw.evaluation.classifier.MOST", 150)
+    monkeypatch.setattr("npdraw.evaluation.classifier.MOST_STEPS", 150)
     lines: list[str] = []
     found = demo(tmp_path, "cpu", tiny(), lines.append)
     names = ("samples.png", "reconstructions.png", "bank.png", "animation.gif", "animation.mp4", "samples.json")

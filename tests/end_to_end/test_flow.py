@@ -62,7 +62,7 @@ def at_home(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A small network in place of Inception, and a VAE of few steps: they are matters of their own tests."""
     monkeypatch.chdir(home)
     monkeypatch.setattr("npdraw.evaluation.inception.load_inception", lambda *given: Projection())
-    monkeypatch.setattr("npdraw.baselines.vae.MOST", 4)
+    monkeypatch.setattr("npdraw.baselines.vae.MOST_STEPS", 4)
 
 
 def run(words: str, out: Path) -> Path:
@@ -295,8 +295,8 @@ def test_an_edit_begins_from_exactly_the_sample(
 
 def test_a_picture_cannot_ask_for_a_freedom_that_was_not_learned(tmp_path: Path) -> None:
     strict = store.load_model("strict")
-    said = inputs.signed("strict")(strict.sample(1).drawing, seed=0, freedom=0.7, evaluations=3)
-    show.save_picture(Image.new("L", (SIDE, SIDE)), tmp_path / "a.png", said)
+    blank, how = np.zeros((1, SIDE, SIDE), np.uint8), {"freedom": 0.7, "evaluations": 3}
+    inputs.save_signed("strict", blank, strict.sample(1).drawing, [0], [tmp_path / "a.png"], **how)
     run(f"edit strict {tmp_path / 'a.png'} b.png --region 0,0,12,4", tmp_path / "out")
 
 

@@ -14,4 +14,4 @@ def small_network(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(autouse=True)
 def few_steps_of_a_vae(monkeypatch: pytest.MonkeyPatch) -> None:
     """A VAE trains for a few steps: only its own tests check what it learns."""
-    monkeypatch.setattr("npdraw.baselines.vae.MOST", 4)
+    monkeypatch.setattr("npdraw.baselines.vae.MOST_STEPS", 4)

@@ -37,7 +37,7 @@ def images() -> Tensor:
 
 
 def test_figures_are_means_of_the_models_own(model: NPDraw, images: Tensor, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npdraw.evaluation.bounds.AT_ONCE", 5)  # chunks must not repeat or lose a seed
+    monkeypatch.setattr("npdraw.evaluation.bounds.BOUNDED_AT_ONCE", 5)  # chunks must not repeat or lose a seed
     found = bounds(model, images, 7, 3, QUIET)
     draws = [model.elbo(images, 3 + r * len(images)) for r in range(DRAWS)]
     for name in ("elbo", "reconstruction", "what", "where", "whether"):

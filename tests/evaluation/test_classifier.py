@@ -38,7 +38,7 @@ def corners(count: int = 60, channels: int = 1, height: int = 8, width: int = 8)
 
 @pytest.fixture
 def few_steps(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classifier, "MOST", 4)
+    monkeypatch.setattr(classifier, "MOST_STEPS", 4)
 
 
 class Seen:
@@ -78,7 +78,7 @@ def held_out(count: int, seed: int, most: int = 2000) -> list[int]:
 
 
 def test_digits_are_told_apart_in_features_that_all_live(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classifier, "LEAST", 200)
+    monkeypatch.setattr(classifier, "LEAST_STEPS", 200)
     data = load("digits")
     assert data.test is not None
     model = train_classifier(Subset(data.train[:1000]), data.labels["train"]["class"][:1000], True, "cpu", QUIET)
@@ -174,7 +174,7 @@ def test_no_more_than_so_many_are_held_out(seen: Seen, few_steps: None, monkeypa
 
 
 def test_images_are_moved_by_up_to_two_pixels_and_never_flipped(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classifier, "LEAST", 250)
+    monkeypatch.setattr(classifier, "LEAST_STEPS", 250)
     picture = torch.zeros(9, 11, dtype=torch.uint8)
     picture[4, 4], picture[4, 5], picture[5, 4] = 255, 51, 102  # an L: no flip of it is a shift of it
     images = Subset(picture.expand(20, 1, 9, 11).contiguous())
@@ -190,7 +190,7 @@ def test_images_are_moved_by_up_to_two_pixels_and_never_flipped(seen: Seen, monk
 
 
 def test_ink_is_drawn_anew_in_every_step(seen: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(classifier, "LEAST", 100)
+    monkeypatch.setattr(classifier, "LEAST_STEPS", 100)
     monkeypatch.setattr(classifier, "SHIFT", 0)
     images = Subset(torch.full((20, 1, 8, 8), 64, dtype=torch.uint8))
     train_classifier(images, torch.arange(20) % 2, True, "cpu", QUIET)
@@ -204,7 +204,7 @@ def test_steps_are_bounded_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[int] = []
     monkeypatch.setattr(Progress, "start", lambda self, title, total, done=0: told.append(total))
     monkeypatch.setattr(Progress, "step", lambda self, text="", count=1: told.append(count))
-    for name, value in (("EPOCHS", 2), ("BATCH", 10), ("LEAST", 5), ("MOST", 9)):
+    for name, value in (("EPOCHS", 2), ("BATCH", 10), ("LEAST_STEPS", 5), ("MOST_STEPS", 9)):
         monkeypatch.setattr(classifier, name, value)
     for count, steps in ((20, 5), (40, 7), (500, 9)):  # 18, 36 and 450 are trained on
         told.clear()

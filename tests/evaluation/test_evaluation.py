@@ -250,6 +250,20 @@ def test_the_table_is_aligned() -> None:
     assert lines[2].endswith("note") and "100.0 ± 0.5" in lines[2]
 
 
+def test_the_title_tells_what_was_scored() -> None:
+    about: dict[str, Any] = {
+        "subject": "mine",
+        "samples": {"count": 200},
+        "request": {"seed": 5},
+        "against": {"count": 1, "part": "test", "set": "digits"},
+    }
+    assert report.title(about) == "mine: 200 samples against 1 image (test) of digits"
+    about |= {"temperature": 0.8, "evaluations": 9, "freedom": 0.5, "guidance": 0.0}
+    told = "(seeds 5-204, temperature 0.8, evaluations 9, freedom 0.5)"
+    assert report.title(about) == f"mine: 200 samples {told} against 1 image (test) of digits"
+    assert "freedom 0.5, guidance 2)" in report.title(about | {"guidance": 2.0})
+
+
 def test_all_metrics_have_a_place_in_the_help() -> None:
     from npdraw.cli.evaluate import Evaluate
 

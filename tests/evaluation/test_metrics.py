@@ -16,7 +16,7 @@ from evaluation.extractors import Projection
 from npdraw.data import ImageSet
 from npdraw.errors import InputError
 from npdraw.evaluation.evaluation import Evaluation
-from npdraw.evaluation.metrics import METRICS, Metric, Need, Rows, rows
+from npdraw.evaluation.metrics import METRICS, Metric, Need, Rows, gives_rows
 from npdraw.evaluation.request import Request
 from npdraw.evaluation.score import Score
 from npdraw.flow import Flow
@@ -61,7 +61,7 @@ def test_help_needs_no_torch() -> None:
 def test_a_new_metric_is_a_function_and_an_entry(
     data: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    @rows(lambda e: e.too_few(20), lambda e: ["ink is dark"])
+    @gives_rows(lambda e: e.too_few(20), lambda e: ["ink is dark"])
     def ink(e: Evaluation) -> Iterator[Score]:
         yield Score("ink", "mean ink", float(e.drawn.pixels.double().mean()))
 

@@ -128,7 +128,7 @@ class Watched(Subset):
 
 def test_nearest_images_of_a_set_that_stays_where_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     """Bytes are read as numbers in [0, 1], in order, never more than a block; their copies are at 0."""
-    monkeypatch.setattr(neighbours, "NUMBERS", 48 * 7)
+    monkeypatch.setattr(neighbours, "NUMBERS_AT_ONCE", 48 * 7)
     images = torch.randint(0, 256, (40, 3, 4, 4), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
     stack = Watched(images, torch.arange(39, -1, -2))  # (20,3,4,4)
     points = torch.cat([images[[39, 1]].float() / 255, torch.rand(6, 3, 4, 4)]).flatten(1)

@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from npdraw.canvas import to_bytes
 from npdraw.config import Config, DataConfig, Split
 from npdraw.data import ImageSet, Subset, select
 from npdraw.errors import InputError
@@ -106,3 +107,17 @@ def test_samples_are_the_seeds_in_order_as_bytes() -> None:
     assert torch.equal(pixels[2:3], (alone.images * 255 + 0.5).floor().to(torch.uint8))
     assert drawing is not None and sketch is not None
     assert drawing[2:3] == alone.drawing and sketch[2:3] == alone.sketch
+
+
+def test_samples_of_any_seeds_continue_what_they_are_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In pieces of two, as one sees them: ink on paper is dark on light. The pieces change nothing."""
+    model, seeds = tiny.untrained({"data": {"inverted": True}}), [9, 2, 5, 7, 3]
+    begun = model.prior.sample(5, 40).first(3)
+    whole = draw(model, 5, seeds, 0.7, Progress(quiet=True), 4, 0.9, begun)
+    monkeypatch.setattr("npdraw.evaluation.protocol.SAMPLES_AT_ONCE", 2)
+    pixels, drawing, sketch = draw(model, 5, seeds, 0.7, Progress(quiet=True), 4, 0.9, begun, shown=True)
+    want = model.sample(5, seeds, 0.7, 4, 0.9, begun)
+    assert drawing == whole.drawing == want.drawing and sketch == want.sketch and sketch.first(3) == begun
+    assert torch.equal(pixels, to_bytes(1 - want.images)) and torch.equal(whole.pixels, to_bytes(want.images))
+    one = draw(model, 2, [4, 4], None, Progress(quiet=True), prefix=begun[0])
+    assert one.sketch == model.prior.sample(2, [4, 4], model.config.temperature, prefix=begun[0])

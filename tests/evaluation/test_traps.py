@@ -142,8 +142,8 @@ def test_a_run_is_not_scored_on_images_it_was_trained_on(tmp_path: Path, capsys:
 def test_a_classifier_of_other_images_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Found by what it was trained on: the key is a hash of 256 of the images, so a set that differs elsewhere gets
     the classifier of the first."""
-    monkeypatch.setattr(classifier, "LEAST", 10)
-    monkeypatch.setattr(classifier, "MOST", 10)
+    monkeypatch.setattr(classifier, "LEAST_STEPS", 10)
+    monkeypatch.setattr(classifier, "MOST_STEPS", 10)
     pixels, labels = tiny.strokes(600), torch.arange(600) % 2
     others = pixels.clone()
     unseen = torch.ones(600, dtype=torch.bool)

@@ -15,7 +15,7 @@ import torch
 from npdraw.model import NPDraw
 from npdraw.studio import app as studio_app
 from npdraw.studio import service
-from npdraw.studio.security import AT_ONCE, Guard
+from npdraw.studio.security import REQUESTS_AT_ONCE, Guard
 from npdraw.studio.service import Service
 from studio_client import HOST, small, studio, visit
 
@@ -366,9 +366,9 @@ def test_requests_under_way_are_bounded(held: Held) -> None:
     guard = studio()
 
     async def run(client: httpx.AsyncClient) -> None:
-        guard.under_way = AT_ONCE
+        guard.under_way = REQUESTS_AT_ONCE
         assert (await client.get("/api/model")).status_code == 503
-        guard.under_way = AT_ONCE - 1
+        guard.under_way = REQUESTS_AT_ONCE - 1
         assert (await client.get("/api/model")).status_code == 200
 
     visit(guard, run)

@@ -12,6 +12,7 @@ import math
 import os
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -35,8 +36,8 @@ from npdraw.progress import Progress
 VERSION = 1  # of network and training; a VAE of another version is trained again
 LATENT, WIDTH, SMALLEST = 32, 64, 4  # numbers of the latent, channels, side of the smallest map
 EPOCHS, RATE, AVERAGE = 20, 3e-3, 0.99
-BATCH, FEWEST, NUMBERS = 64, 8, 50_000  # images per step: most, fewest; most numbers in them
-LEAST, MOST = 300, 2000  # steps: bounded, so that no set takes more than minutes on a CPU
+BATCH, SMALLEST_BATCH, BATCH_NUMBERS = 64, 8, 50_000  # images per step: most, fewest; most numbers in them
+LEAST_STEPS, MOST_STEPS = 300, 2000  # steps: bounded, so that no set takes more than minutes on a CPU
 PRIOR_STREAM, POSTERIOR_STREAM = 21, 22  # noise streams of draws of the latent
 
 
@@ -168,10 +169,10 @@ def train_vae(
     from npdraw.training.run import Run
 
     device = torch.device(device)
-    batch = min(len(images), max(FEWEST, min(BATCH, NUMBERS // images.shape[1:].numel())))
-    seen = shuffled(len(images), seed)[: MOST * batch]  # so that an epoch has no more than MOST steps
+    batch = min(len(images), max(SMALLEST_BATCH, min(BATCH, BATCH_NUMBERS // images.shape[1:].numel())))
+    seen = shuffled(len(images), seed)[: MOST_STEPS * batch]  # so that an epoch has no more than MOST_STEPS steps
     per_epoch = len(seen) // batch
-    epochs = min(MOST, max(LEAST, EPOCHS * per_epoch)) // per_epoch
+    epochs = min(MOST_STEPS, max(LEAST_STEPS, EPOCHS * per_epoch)) // per_epoch
     config = replace(Config(), seed=seed)
 
     def batch_of(index: Tensor, step: int, epoch: int) -> tuple[Tensor]:
@@ -202,13 +203,6 @@ def load_vae(
 ) -> VAE:  # fmt: skip
     """The VAE of these images. It is trained once, stored in `folder` and found by a hash of its training data."""
     words = digest(VERSION, Pictures(images, images.index, ink).digest, likelihood, mixtures)
-    network = keep(
-        folder,
-        words,
-        "vae",
-        "a VAE",
-        lambda: VAE(images.shape[1:], likelihood, mixtures),
-        lambda: train_vae(images, likelihood, mixtures, ink, device, progress),
-        progress,
-    )
-    return network.to(device)
+    make = partial(VAE, images.shape[1:], likelihood, mixtures)
+    train = partial(train_vae, images, likelihood, mixtures, ink, device, progress)
+    return keep(folder, words, "vae", "a VAE", make, train, progress).to(device)

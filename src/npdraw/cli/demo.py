@@ -13,7 +13,7 @@ from pathlib import Path
 import torch
 
 from npdraw import show, store
-from npdraw.canvas import render_steps, to_bytes, to_unit
+from npdraw.canvas import to_bytes, to_unit
 from npdraw.config import Config
 from npdraw.data import Subset, binarise, load
 from npdraw.drawing import agreement
@@ -25,7 +25,7 @@ from npdraw.training import train
 SEEDS = range(64)
 SURE = 0.9
 ANIMATED = 16  # drawings in the animation
-SHOWN = 16  # held-out digits in the picture of reconstructions
+REBUILT = 16  # held-out digits in the picture of reconstructions
 
 
 @dataclass(frozen=True)
@@ -55,16 +55,14 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     scores = [(agreement(m.encode(held_out), parses), float(m.elbo(ink).elbo.mean())) for m in (untrained, model)]
 
     sample = model.sample(seed=SEEDS)
-    few = held_out[:SHOWN]
+    few = held_out[:REBUILT]
     drawing = model.encode(few)
-    rows = {"image": few, "parse": model.render(parses[:SHOWN]), "canvas": model.render(drawing)}
+    rows = {"image": few, "parse": model.render(parses[:REBUILT]), "canvas": model.render(drawing)}
     show.save_picture(show.grid(sample.images), out / "samples.png")
     show.save_picture(show.pairs({**rows, "reconstruction": model.decode(drawing)}), out / "reconstructions.png")
     show.save_picture(show.bank_picture(model.bank.parts), out / "bank.png")
     store.save_drawing(sample.drawing, out / "samples.json", model.bank)
-    first = sample.drawing[:ANIMATED]
-    steps = render_steps(first, model.bank.parts, model.grid)
-    frames = show.animation_frames(*steps, first.whether, sample.images[:ANIMATED])
+    frames = show.drawing_frames(model, sample.drawing[:ANIMATED], sample.images[:ANIMATED])
     show.save_animation(frames, out / "animation")
 
     judge = train_classifier(Subset(data.train), data.labels["train"]["class"], False, "cpu", Progress(quiet=True))

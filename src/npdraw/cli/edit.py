@@ -7,10 +7,7 @@ from typing import Annotated, Literal
 from tyro.conf import Positional, arg
 
 from npdraw.cli.options import Decoding, Device, HowDecoded, Model
-from npdraw.errors import InputError
 from npdraw.progress import say, say_written
-
-WIDTH = 140  # approximate width of one image in edit.png, in pixels
 
 
 @dataclass
@@ -40,65 +37,31 @@ class Edit:
     device: Device = "auto"
 
     def run(self) -> None:
-        import torch
-        import torch.nn.functional as F
-        from PIL import Image
-
         from npdraw import editing, show, store
-        from npdraw.canvas import to_bytes, to_unit
+        from npdraw.canvas import to_bytes
         from npdraw.cli import inputs
-        from npdraw.data.folder import SUFFIXES
-        from npdraw.drawing import Drawing
+        from npdraw.evaluation import edits
         from npdraw.files import replacing_all
-        from npdraw.reading import as_seen
 
         box, device = editing.parse_box(self.region), inputs.prepare(self.device, self.out)
         files = [self.out / name for name in ("edit.png", "drawing.json", "image.png")]
-        for source in (self.a, self.b):
-            path = Path(source).expanduser()
-            if not path.is_file() or path.suffix.lower() not in SUFFIXES:
-                what = "is not a picture" if path.exists() else "does not exist"
-                raise InputError(f"{source} {what}; give a file ({', '.join(sorted(SUFFIXES))})")
+        inputs.check_pictures(self.a, self.b)
         inputs.check_spared(files, self.a, self.b)
         model = store.load_model(self.model, device)
         self.decoding.of(model)  # first, refuse settings that this model does not have
         places = editing.region(model.grid, box, model.decoder.size)
-        found = [inputs.read_for(model, source, None, None) for source in (self.a, self.b)]  # (1,C,H,W) each
-        images = to_unit(torch.cat(found).to(device))
-        if self.by == "parse":
-            drawing = model.parse(images)
-        else:  # one at a time
-            drawing = Drawing.cat([model.encode(as_seen(model, pixels)) for pixels in found])
-        both = [inputs.drawn_in(model, self.model, source) for source in (self.a, self.b)]
-        taken = [own.drawing if own else drawing[i] for i, own in enumerate(both)]
-        drawing = Drawing.cat([editing.tidy(one, model.bank.parts, model.grid) for one in taken])
-        composed = editing.compose(drawing[0], drawing[1], places)
-        edited = editing.differ(drawing[0], composed)  # (1,L)
-        settings, noise = self.decoding.keeping(model), (both[0] and both[0].seed) or 0
-        beside = {} if model.has_likelihood else {"seeds": [noise], **settings}
-        made = model.redraw(images[:1], composed, edited, noise, **settings)
-        drawn = edited & composed.whether
-        again = drawn & ~editing.differ(model.parse(to_bytes(made)), composed)
-        canvases = model.render(Drawing.cat([drawing, composed]))
-        shown = model.to_display(torch.cat([images, F.interpolate(canvases, model.decoder.size), made]))
-        scale = max(1, WIDTH // shown.shape[-1])
-        tiles = F.interpolate(shown, scale_factor=scale).expand(-1, 3, -1, -1).clone()
-        cells = torch.zeros(1, model.grid.cells, model.grid.part_size**2, device=device)
-        cells[:, places] = 1
-        inside = F.interpolate(model.grid.join(cells), tiles.shape[-2:])[0, 0]  # (h,w)
-        around = F.max_pool2d(inside[None], 5, stride=1, padding=2)[0] > inside
-        tiles[3:5, :, around] = torch.tensor(show.ACCENT, device=device)[:, None] / 255  # on canvas B and composed
-        labels = ["A", "B", "canvas A", "canvas B", "composed", "result"]
-        with replacing_all(files) as (sheet, written, picture):
-            show.save_picture(show.grid(tiles, len(labels), scale=1, gap=4, labels=labels), sheet)
-            store.save_drawing(composed, written, model.bank, **beside)
-            said = inputs.signed(self.model)(composed, seed=None if model.has_likelihood else noise, **settings)
-            show.save_picture(Image.fromarray(show.to_uint8(shown[-1:])[0]), picture, said)
-        for name, own in zip("AB", both):
-            if own is not None:
-                say(f"{name} carries its drawing, which is taken as it is")
+        a, b = (inputs.read_drawn(model, self.model, source, self.by) for source in (self.a, self.b))
+        settings, noise = self.decoding.keeping(model), (a.said and a.said.seed) or 0
+        made, composed, edited = editing.paste(model, a.picture, a.drawing, b.drawing, places, noise, **settings)
+        found = edits.found(model, to_bytes(made), composed, edited)
+        pictures = [a.picture, b.picture, made]
+        with replacing_all(files) as (sheet, *written):
+            show.save_picture(show.edit_sheet(model, pictures, [a.drawing, b.drawing, composed], places), sheet)
+            inputs.save_made(model, self.model, made, composed, noise, settings, written)
+        for name in [name for name, one in (("A", a), ("B", b)) if one.said]:
+            say(f"{name} carries its drawing, which is taken as it is")
         say(f"{len(places)} of {model.grid.cells} cells are B's, {int(edited.sum())} of which differ from A's")
-        if drawn.any():
-            count = f"{int(again.sum())} of {int(drawn.sum())} drawn parts"
+        if found.parts:
+            count = f"{round(found.share * found.parts)} of {found.parts} drawn parts"
             say(f"{count} of the edited cells are found again in the picture")
         say_written(*files)

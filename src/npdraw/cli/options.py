@@ -34,8 +34,7 @@ InceptionFile = Annotated[
     arg(help="The network for FID: the public file (.pth) or folded weights (.safetensors); downloaded by default."),
 ]
 HowRead = Annotated[Reading, arg(name="")]
-MOST_IN_GRID = 1024  # pictures at a time; also the most in one grid
-FEW = 8  # pictures at a time with a flow on a CPU, so that progress shows
+MOST_IN_GRID = 1024  # most pictures in one grid
 IN_ANIMATION, IN_PAIRS = 64, 20  # most pictures in one file
 
 

@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 from tyro.conf import Positional, arg
 
 from npdraw.cli.options import (
-    FEW,
     IN_ANIMATION,
     MOST_IN_GRID,
     DataDir,
@@ -22,13 +21,11 @@ from npdraw.cli.options import (
     psnr_text,
 )
 from npdraw.errors import InputError
-from npdraw.progress import say, say_written
+from npdraw.progress import Progress, say, say_written
 from npdraw.words import plural
 
 if TYPE_CHECKING:
-    from torch import Tensor
-
-    from npdraw.drawing import Drawing
+    from npdraw.evaluation.protocol import Drawn
     from npdraw.model import NPDraw
 
 
@@ -71,80 +68,75 @@ class Sample:
     dry_run: DryRun = False
 
     def run(self) -> None:
-        import numpy as np
-        import torch
-        from PIL import Image
-
-        from npdraw import show, store
+        from npdraw import store
         from npdraw.cli import inputs
         from npdraw.cli.plan import sampling_plan
-        from npdraw.drawing import Drawing
-        from npdraw.files import replacing
-        from npdraw.progress import Progress
+        from npdraw.evaluation.protocol import draw
 
         seeds, device = inputs.parse_seeds(self.seeds), inputs.prepare(self.device, self.out)
         if self.dry_run:
             store.expect_here(self.model)
         model = store.load_model(self.model, device)
-        if self.prefix is None and self.prefix_steps is not None:
-            raise InputError("--prefix-steps goes with --prefix FILE.json")
-        prefix = None if self.prefix is None else inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
+        prefix = inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
         pngs = [self.out / "images" / f"seed-{seed:05d}.png" for seed in seeds] if self.png else []
         inputs.check_unmixed(self.out / "images", pngs, self.model)
         if self.prefix is not None and self.json:
             inputs.check_spared([self.out / "drawings.json"], self.prefix)
         heat = model.config.temperature if self.temperature is None else self.temperature
-        title = f"{plural(len(seeds), 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
-        settings, narrowed = self.decoding.shown(model), {"top-k": self.top_k, "top-p": self.top_p}
-        guided = {"guidance": model.config.decoder.guidance or None}
-        title += "".join(f", {n} {v:g}" for n, v in {**narrowed, **settings, **guided}.items() if v is not None)
-        if heat == 0 and len(seeds) > 1 and (prefix is None or len(prefix) == 1):
-            same, noise = ("drawing", "") if model.has_likelihood else ("sketch", ", in pictures of different noise")
-            title += f"\nat temperature 0 all seeds have the same {same}, of the likeliest choices{noise}"
-        options: dict[str, Any] = {"temperature": heat, "top_k": self.top_k, "top_p": self.top_p}
-        model.prior.sample(0, **options)  # refuse wrong options before anything is drawn
+        settings = self.decoding.shown(model)
+        title = self._title(model, len(seeds), heat, settings, prefix is None or len(prefix) == 1)
+        model.prior.sample(0, 0, heat, self.top_k, self.top_p)  # refuse wrong options before anything is drawn
         if self.dry_run:
             say("\n".join([title, *sampling_plan(model, len(seeds), device)]))
             return
-        images, drawings, sketches = [], [], []
-        piece = FEW if device == "cpu" and not model.has_likelihood else MOST_IN_GRID
         with Progress(quiet=model.has_likelihood) as progress:  # only a flow is slow enough to need it
-            progress.start("drawing", len(seeds))
-            for i in range(0, len(seeds), MOST_IN_GRID):
-                begun = prefix if prefix is None or len(prefix) == 1 else prefix[i : i + MOST_IN_GRID]
-                own = seeds[i : i + MOST_IN_GRID]
-                sketched, made = model.prior.sample(seed=own, prefix=begun, **options), []
-                for j in range(0, len(own), piece):
-                    pictures, drawn = model.depict(sketched[j : j + piece], own[j : j + piece], **settings)
-                    made.append(model.to_display(pictures))
-                    drawings.append(drawn.to("cpu"))
-                    progress.step(count=len(pictures))
-                images += [show.to_uint8(x) for x in made]
-                sketches.append(sketched.to("cpu"))
-                if i == 0:
-                    shown = torch.cat(made)
-        pixels, drawing = np.concatenate(images), Drawing.cat(drawings)
-        written = [show.save_picture(show.grid(shown), self.out / "grid.png")]
-        if self.png:
-            sign = inputs.signed(self.model)
-            for i, (seed, path) in enumerate(zip(seeds, pngs, strict=True)):
-                show.save_picture(Image.fromarray(pixels[i]), path, sign(drawing[i], seed=seed, **settings))
-            written.append(self.out / "images")
-        if self.npz:
-            with replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:
-                np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
-            written.append(self.out / "samples.npz")
-        if self.json:
-            beside = {} if model.has_likelihood else {"sketches": Drawing.cat(sketches).rows()}
-            told = {"seeds": seeds, **options, **settings, **beside}
-            store.save_drawing(drawing, self.out / "drawings.json", model.bank, **told)
-            written.append(self.out / "drawings.json")
-        if self.animate:
-            written += _animation(model, drawing[:IN_ANIMATION], shown[:IN_ANIMATION], self.out / "animation")
+            how = {"title": "drawing", "shown": True, **settings}
+            drawn = draw(model, len(seeds), seeds, heat, progress, self.top_k, self.top_p, prefix, **how)
+        written = self._write(model, drawn, seeds, pngs, heat)
         say(title)
         say_written(*written)
         if len(seeds) > MOST_IN_GRID:
             say(f"grid.png shows the first {MOST_IN_GRID:,}")
+
+    def _title(self, model: "NPDraw", count: int, heat: float, settings: dict[str, Any], same: bool) -> str:
+        """What is drawn, and how. `same`: all seeds continue the same drawing, or none."""
+        title = f"{plural(count, 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
+        values = {"top-k": self.top_k, "top-p": self.top_p, **settings}
+        values["guidance"] = model.config.decoder.guidance or None
+        title += "".join(f", {name} {value:g}" for name, value in values.items() if value is not None)
+        if heat == 0 and count > 1 and same:
+            what, noise = ("drawing", "") if model.has_likelihood else ("sketch", ", in pictures of different noise")
+            title += f"\nat temperature 0 all seeds have the same {what}, of the likeliest choices{noise}"
+        return title
+
+    def _write(self, model: "NPDraw", drawn: "Drawn", seeds: list[int], pngs: list[Path], heat: float) -> list[Path]:
+        """Write what is asked for: grid.png, single pictures, samples.npz, drawings.json, an animation."""
+        import numpy as np
+
+        from npdraw import show, store
+        from npdraw.canvas import to_unit
+        from npdraw.cli import inputs
+        from npdraw.files import replacing
+
+        pixels, drawing, sketch = show.arrays(drawn.pixels), drawn.drawing, drawn.sketch
+        assert drawing is not None and sketch is not None
+        settings = self.decoding.shown(model)
+        show.save_picture(show.grid(to_unit(drawn.pixels[:MOST_IN_GRID])), self.out / "grid.png")
+        inputs.save_signed(self.model, pixels, drawing, seeds, pngs, **settings)
+        if self.npz:
+            with replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:
+                np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
+        if self.json:
+            told = {"seeds": seeds, "temperature": heat, "top_k": self.top_k, "top_p": self.top_p, **settings}
+            told |= {} if model.has_likelihood else {"sketches": sketch.rows()}
+            store.save_drawing(drawing, self.out / "drawings.json", model.bank, **told)
+        asked = {"grid.png": True, "images": self.png, "samples.npz": self.npz, "drawings.json": self.json}
+        written = [self.out / name for name, wanted in asked.items() if wanted]
+        if self.animate:
+            few = to_unit(drawn.pixels[:IN_ANIMATION])
+            frames = show.drawing_frames(model, drawing[:IN_ANIMATION], few)
+            written += show.save_animation(frames, self.out / "animation")
+        return written
 
 
 @dataclass
@@ -222,56 +214,17 @@ class Animate:
         if not self.out.name:
             raise InputError("--out needs a file name")
         from npdraw import show, store
-        from npdraw.canvas import to_unit
         from npdraw.cli import inputs
-        from npdraw.reading import as_seen
 
         device = inputs.prepare(self.device, self.out.absolute().parent)
         inputs.check_apart(self.out, self.what)
         inputs.check_spared(show.animation_paths(self.out), self.what)
-        drawn = self.what.lower().endswith(".json")
-        if drawn and not Path(self.what).expanduser().exists():
+        if self.what.lower().endswith(".json") and not Path(self.what).expanduser().exists():
             raise InputError(f"{self.what} does not exist; give drawings (.json), or images")
         model = store.load_model(self.model, device)
-        given = self.decoding.of(model)  # first, refuse settings that this model does not have
-        if drawn:
-            drawing = store.load_drawing(self.what, model.bank).check(len(model.bank), model.grid.cells)
-            if not len(drawing):
-                raise InputError(f"{self.what} holds no drawing")
-            if drawing.steps != model.grid.cells:
-                raise InputError(
-                    f"{self.what} holds drawings of {drawing.steps} steps, but {self.model} draws {model.grid.cells}: "
-                    "they are by another model"
-                )
-            found = len(drawing)
-            sketches, seeds, told = inputs.drawn_with(model, self.what, found)
-            shown, settings = drawing if sketches is None else sketches, self.decoding.keeping(model, told)
-            images = model.decode(shown[:IN_ANIMATION], seeds[:IN_ANIMATION], **settings)
-        elif (own := inputs.drawn_in(model, self.model, self.what)) and own.drawing.steps == model.grid.cells:
-            if given:
-                raise InputError(
-                    f"{self.what} carries its drawing, and its animation ends in exactly that picture; omit "
-                    f"--{next(iter(given))}"
-                )
-            say(f"{self.what} carries its drawing, which is taken as it is")
-            found, drawing = 1, own.drawing
-            images = to_unit(inputs.read_for(model, self.what, None, None))
-        else:
-            pixels = inputs.read_for(model, self.what, None, None)
-            found = len(pixels)
-            drawing = model.encode(as_seen(model, pixels[:IN_ANIMATION]))
-            images = model.decode(drawing, **self.decoding.keeping(model))
-        if found > IN_ANIMATION:
-            say(f"showing the first {IN_ANIMATION} of {found:,} drawings")
-        say_written(*_animation(model, drawing[:IN_ANIMATION], model.to_display(images), self.out))
-
-
-def _animation(model: "NPDraw", drawing: "Drawing", images: "Tensor", stem: Path) -> list[Path]:
-    from npdraw import show
-    from npdraw.canvas import render_steps
-
-    drawing = drawing.to(model.device)
-    canvases, masks = render_steps(drawing, model.bank.parts, model.grid)
-    empty = float(model.config.data.inverted)
-    frames = show.animation_frames(model.to_display(canvases), masks, drawing.whether, images, empty=empty)
-    return show.save_animation(frames, stem)
+        self.decoding.of(model)  # first, refuse settings that this model does not have
+        count, drawing, images = inputs.read_animated(model, self.model, self.what, self.decoding, IN_ANIMATION)
+        if count > IN_ANIMATION:
+            say(f"showing the first {IN_ANIMATION} of {count:,} drawings")
+        frames = show.drawing_frames(model, drawing, model.to_display(images))
+        say_written(*show.save_animation(frames, self.out))

@@ -103,7 +103,7 @@ class Parse:
             bank, grid, inverted = model.bank, model.grid, model.config.data.inverted
             images = inputs.read_for(model, self.images, self.count, self.data_dir)
         drawings, squared, ratios = [], 0.0, 0.0
-        for x in images.split(MOST_IN_GRID):
+        for x in images.split(parsing.PARSED_AT_ONCE):
             small = grid.shrink(x.to(device).float() / 255)
             drawings.append(parsing.parse(small, bank.parts, grid))
             whole, each = parsing.psnr(small, render(drawings[-1], bank.parts, grid))

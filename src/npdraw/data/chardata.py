@@ -17,7 +17,7 @@ from npdraw.extras import need
 
 SIDE = 28
 ALPHABETS = 50
-MOST = 100  # more characters than any alphabet has
+MOST_CHARACTERS = 100  # more characters than any alphabet has
 
 
 def load_chardata(path: Path) -> ImageSet:
@@ -35,7 +35,7 @@ def load_chardata(path: Path) -> ImageSet:
         count = len(images[part])
         alphabet = _alphabets(path, found, f"{prefix}target", count)
         character = _characters(path, found, f"{prefix}targetchar", count)
-        labels[part] = {"alphabet": alphabet, "character": MOST * alphabet + character}
+        labels[part] = {"alphabet": alphabet, "character": MOST_CHARACTERS * alphabet + character}
     numbers = torch.cat([labels[part]["character"] for part in labels]).unique()  # sorted: by alphabet, then character
     for part in labels:
         labels[part]["character"] = torch.searchsorted(numbers, labels[part]["character"])
@@ -62,8 +62,10 @@ def _alphabets(path: Path, found: dict[str, Any], name: str, count: int) -> Tens
 def _characters(path: Path, found: dict[str, Any], name: str, count: int) -> Tensor:
     """(N,) from (1, N): the number of the character in its alphabet."""
     number = _matrix(path, found, name, 1, count)[0]
-    if not np.isin(number, np.arange(1, MOST)).all():
-        raise InputError(f"{name} in {path} holds other values than 1, 2, ..., {MOST - 1}; get chardata.mat again")
+    if not np.isin(number, np.arange(1, MOST_CHARACTERS)).all():
+        raise InputError(
+            f"{name} in {path} holds other values than 1, 2, ..., {MOST_CHARACTERS - 1}; get chardata.mat again"
+        )
     return torch.from_numpy(number.astype(np.int64))
 
 

@@ -26,7 +26,7 @@ from npdraw.progress import Progress
 TIMEOUT = 30.0  # seconds without a byte, after which a mirror counts as dead
 RETRIES = 3  # requests per mirror, as long as each brings new bytes
 PAUSE = 1.0  # seconds between them
-BLOCK_BYTES = 1 << 18  # most bytes to read at once
+READ_BYTES = 1 << 18  # most bytes to read at once
 
 
 @dataclass(frozen=True)
@@ -147,7 +147,7 @@ def _get(url: str, remote: Remote, part: Path, progress: Progress) -> bool:
         end = min(end, remote.size + 1 if remote.size else end)  # one extra byte already shows that the file is wrong
         progress.start(f"downloading {part.stem} (kB)", _kb(whole), _kb(got))
         with open(part, "ab" if resumed else "wb") as file:
-            while got < end and (block := _read(response, min(BLOCK_BYTES, end - got))):
+            while got < end and (block := _read(response, min(READ_BYTES, end - got))):
                 file.write(block)
                 got += len(block)
                 if whole and (count := _kb(got) - _kb(got - len(block))):

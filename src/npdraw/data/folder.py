@@ -14,13 +14,13 @@ from typing import NamedTuple
 
 from npdraw.config import Reading
 from npdraw.data.images import PARTS, ImageSet
-from npdraw.data.pictures import Item, prepare
+from npdraw.data.pictures import Item, prepare_pictures
 from npdraw.data.prepared import digest, place, prepared
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"})
-LARGEST = 2**29  # bytes of one unpacked file of a zip; a larger one is not a picture
+LARGEST_FILE = 2**29  # bytes of one unpacked file of a zip; a larger one is not a picture
 
 
 class _File(NamedTuple):
@@ -51,7 +51,7 @@ def _load(root: Path, files: list[_File], reading: Reading, into: Path, progress
         place(into, root.stem, root.resolve(), reading),
         str(root),
         digest(reading, *(word for file in files for word in (file.path, file.stamp))),
-        lambda writer: prepare(str(root), parts, reading, writer, progress),
+        lambda writer: prepare_pictures(str(root), parts, reading, writer, progress),
         progress,
     )
 
@@ -120,6 +120,6 @@ def _list_zip(path: Path, archive: zipfile.ZipFile) -> list[_File]:
 
 
 def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    if info.file_size > LARGEST:
+    if info.file_size > LARGEST_FILE:
         raise ValueError("is too large for a picture")
     return archive.read(info)

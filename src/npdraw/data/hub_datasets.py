@@ -20,18 +20,9 @@ from npdraw.extras import need
 from npdraw.hub import one_sentence
 from npdraw.progress import Progress
 
-WORDS = {
-    "train": "train",
-    "training": "train",
-    "validation": "validation",
-    "valid": "validation",
-    "val": "validation",
-    "dev": "validation",
-    "test": "test",
-    "testing": "test",
-    "eval": "test",
-    "evaluation": "test",
-}
+WORDS = dict.fromkeys(("train", "training"), "train")
+WORDS |= dict.fromkeys(("validation", "valid", "val", "dev"), "validation")
+WORDS |= dict.fromkeys(("test", "testing", "eval", "evaluation"), "test")
 
 
 def load_hub(source: str, reading: Reading, files: Path, into: Path, progress: Progress) -> ImageSet:
@@ -107,11 +98,8 @@ def _download(repo: str, commit: str, folder: Path, progress: Progress) -> Path:
 
     absent = f"the hub has no dataset {repo}, or a private one"
     with one_sentence(repo, absent, f"cannot download {repo} to {folder}", commit):
-        root = Path(
-            snapshot_download(
-                repo, repo_type="dataset", revision=commit, allow_patterns=["*.parquet"], cache_dir=folder
-            )
-        )
+        which: dict[str, Any] = {"repo_type": "dataset", "revision": commit, "allow_patterns": ["*.parquet"]}
+        root = Path(snapshot_download(repo, cache_dir=folder, **which))
         paths = _tables(root)
         progress.start(f"checking files of {repo}", len(paths))
         for path in paths:

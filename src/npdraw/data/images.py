@@ -22,7 +22,7 @@ MIN_SIDE = 4  # pixels: the smallest picture that still has parts
 MIN_IMAGES = 2  # one to train on and one to validate on
 PARTS = ("train", "validation", "test")
 CHUNK_BYTES = 2**25  # of images that are processed at once, so that a large set is never copied
-SAMPLED = 256  # images that a digest covers
+DIGESTED = 256  # images that a digest covers
 _INK_STREAM = 2  # noise stream of `binarise`
 
 
@@ -162,7 +162,7 @@ class Subset:
 
     def digest(self) -> str:
         """A hash that identifies these images: of their indices, and of the pixels of some, evenly spaced."""
-        some = self[torch.arange(min(SAMPLED, len(self))) * len(self) // min(SAMPLED, len(self))]
+        some = self[torch.arange(min(DIGESTED, len(self))) * len(self) // min(DIGESTED, len(self))]
         content = hashlib.sha256(repr(tuple(self.shape)).encode())
         for part in (self.index, some):
             content.update(part.cpu().contiguous().numpy().data)

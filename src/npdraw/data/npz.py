@@ -7,7 +7,7 @@ image, is a kind of label: `train_labels` is the class, `train_alphabet` the alp
 
 import zipfile
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,14 +97,10 @@ def _channels_first(images: NDArray[np.uint8], inverted: bool) -> NDArray[np.uin
     """(N, H, W, C) as (N, C, H, W) in the same memory, in chunks: a large set may not fit in memory twice."""
     n, height, width, channels = images.shape
     moved = images.reshape(n, channels, height, width)
-    for old, new in zip(_chunks(images), _chunks(moved)):
-        new[:] = (255 - old if inverted else old).transpose(0, 3, 1, 2)  # numpy handles the overlap
+    for first in range(0, n, BLOCK):
+        old = images[first : first + BLOCK]
+        moved[first : first + BLOCK] = (255 - old if inverted else old).transpose(0, 3, 1, 2)  # overlap is handled
     return moved
-
-
-def _chunks(images: NDArray[np.uint8]) -> Iterator[NDArray[np.uint8]]:
-    for first in range(0, len(images), BLOCK):
-        yield images[first : first + BLOCK]
 
 
 def _labels(path: Path, archive: Mapping[str, Any], key: str, count: int) -> Tensor:

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 from npdraw.config import Reading
 from npdraw.data.images import ImageSet
-from npdraw.data.pictures import Item, prepare
+from npdraw.data.pictures import Item, prepare_pictures
 from npdraw.data.prepared import Writer, digest, place, prepared
 from npdraw.errors import InputError
 from npdraw.extras import need
@@ -83,7 +83,7 @@ def prepare_tables(
     found = {part: [item for table in some for item in items(table)] for part, some in tables.items()}
     if not found["train"]:
         raise InputError(f"{name} holds no rows to train on; put pictures there")
-    prepare(name, found, reading, writer, progress)
+    prepare_pictures(name, found, reading, writer, progress)
 
 
 def _describe(path: Path, file: Any) -> _Table:

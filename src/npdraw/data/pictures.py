@@ -4,7 +4,7 @@
 - Transparent pictures are placed on black, which is empty, or on white if their content is dark.
 - A set is grey if every picture is, by its mode or because its channels are equal. Otherwise it is RGB.
 - Pictures are cropped and resized (Lanczos, antialiased) to the requested size. Without one, all must have the same
-  size, of at most `LARGEST` pixels per side.
+  size, of at most `LARGEST_SIDE` pixels per side.
 - Dark ink on light paper is inverted. Otherwise Alg. 1, for which 0 is empty, would draw every cell.
 - Files that cannot be read are skipped and named. Too many of them are an error.
 """
@@ -26,7 +26,7 @@ from npdraw.errors import InputError
 from npdraw.progress import Progress
 from npdraw.words import plural
 
-LARGEST = 256  # pixels per side of images that need no `--size`
+LARGEST_SIDE = 256  # pixels per side of images that need no `--size`
 MOST_BROKEN = 0.25  # the share of files that may be broken
 NAMED, BROKEN = 5, "broken.txt"  # how many broken files a note names; the file that lists all
 BLOCK_BYTES = 2**26  # of images that are decoded together
@@ -50,7 +50,7 @@ class _Picture(NamedTuple):
     enlarged: bool
 
 
-def prepare(
+def prepare_pictures(
     name: str, parts: Mapping[str, Sequence[Item]], reading: Reading, writer: Writer, progress: Progress
 ) -> None:
     """Decode all pictures of all parts into a writer, in threads (Pillow releases the interpreter's lock)."""
@@ -59,7 +59,7 @@ def prepare(
     greys = enlarged = 0
     size: tuple[str, tuple[int, int]] | None = None  # the first picture and its size
     classes = _classes(everything)
-    height, width = reading.box or (LARGEST, LARGEST)
+    height, width = reading.box or (LARGEST_SIDE, LARGEST_SIDE)
     together = max(1, min(BLOCK, BLOCK_BYTES // (3 * height * width)))
     progress.start(f"reading pictures of {name}", len(everything))
     with warnings.catch_warnings(), ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
@@ -245,7 +245,7 @@ def _stack(pictures: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
 
 
 def _check_size(first: tuple[str, tuple[int, int]], name: str, size: tuple[int, int], reading: Reading) -> None:
-    if max(size) > LARGEST and not reading.size:
+    if max(size) > LARGEST_SIDE and not reading.size:
         raise InputError(f"{name} is {size[1]}x{size[0]} pixels; give --size 64, for example, to crop and shrink them")
     if size != first[1]:
         raise InputError(

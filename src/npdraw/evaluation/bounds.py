@@ -17,7 +17,7 @@ from npdraw.noise import to_float64
 from npdraw.progress import Progress
 
 DRAWS = 5  # of the ELBO per image: enough to estimate its error
-AT_ONCE = 50  # images between two reports of progress
+BOUNDED_AT_ONCE = 50  # images between two reports of progress
 
 
 class Mean(NamedTuple):
@@ -46,8 +46,8 @@ def bounds(model: NPDraw, images: Tensor, samples: int, seed: int, progress: Pro
     progress.start("likelihood", count)
     parts: list[Tensor] = []  # (5,n,DRAWS) each
     weights: list[Tensor] = []  # (n,samples) each
-    for i in range(0, count, AT_ONCE):
-        x = images[i : i + AT_ONCE]
+    for i in range(0, count, BOUNDED_AT_ONCE):
+        x = images[i : i + BOUNDED_AT_ONCE]
         draws = [torch.stack([*model.elbo(x, seed + i + r * count)]) for r in range(DRAWS)]
         parts.append(to_float64(torch.stack(draws, dim=2)).cpu())
         weights.append(model.log_weights(x, samples, seed + i * samples).cpu())

@@ -11,6 +11,7 @@
   stored once it is trained, and `digest` identifies it.
 """
 
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -18,6 +19,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from npdraw.canvas import to_unit
 from npdraw.data.images import Subset, binarise
 from npdraw.data.prepared import digest
 from npdraw.data.splits import shuffled
@@ -30,7 +32,7 @@ from npdraw.words import plural
 VERSION = 1  # of network and training; classifiers of another version are trained again
 FEATURES = 64
 EPOCHS, BATCH, RATE = 12, 64, 3e-3
-LEAST, MOST = 300, 2500  # steps: few images are seen more often, and 60,000 need no more than a minute
+LEAST_STEPS, MOST_STEPS = 300, 2500  # steps: few images are seen more often, and 60,000 need no more than a minute
 HELD_OUT = 2000
 SHIFT = 2  # pixels
 MIN_IMAGES = 20  # so that two images are held out and BatchNorm has a batch
@@ -89,7 +91,7 @@ def train_classifier(
     held_out, seen = order[:held], order[held:]
     height, width = images.shape[2:]
     batch = min(BATCH, len(seen))
-    steps = min(MOST, max(LEAST, EPOCHS * len(seen) // batch))
+    steps = min(MOST_STEPS, max(LEAST_STEPS, EPOCHS * len(seen) // batch))
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
         torch.manual_seed(seed)
         model = Classifier(images.shape[1:], classes, _name(images, classes, ink)).to(device)
@@ -102,7 +104,8 @@ def train_classifier(
                 order = seen[torch.randperm(len(seen))]
             index = order[place * batch : (place + 1) * batch]
             top, left = torch.randint(2 * SHIFT + 1, (2,)).tolist()
-            x = F.pad(_unit(images, index, device), (SHIFT,) * 4)[:, :, top : top + height, left : left + width]
+            x = to_unit(images[index].to(device))
+            x = F.pad(x, (SHIFT,) * 4)[:, :, top : top + height, left : left + width]
             x = F.pad(x.bernoulli() if ink else x, (0, 0, 0, 0, 0, 0, 0, 1))  # (batch+1,C,H,W): the last one is empty
             scores = model.classify(model.features(x))  # (batch+1,classes)
             loss = F.cross_entropy(scores[:-1], known[index]) - scores[-1].log_softmax(0).mean() / batch
@@ -114,7 +117,7 @@ def train_classifier(
     model.requires_grad_(False).eval()
     right = 0
     for index in held_out.split(CLASSIFIED_AT_ONCE):
-        x = _unit(images, index, device)
+        x = to_unit(images[index].to(device))
         x = binarise(x, index) if ink else x
         right += int((model.certainties(x).argmax(1) == known[index]).sum())
     model.accuracy = right / held
@@ -127,17 +130,9 @@ def load_classifier(
     """The classifier of these images. It is trained once, stored in `folder` and found by a hash of its data."""
     classes = _check(images, labels)
     words = digest(VERSION, Pictures(images, images.index, ink).digest, labels.tolist())
-    network = keep(
-        folder,
-        words,
-        "classifier",
-        "a classifier",
-        lambda: Classifier(images.shape[1:], classes, _name(images, classes, ink)),
-        lambda: train_classifier(images, labels, ink, device, progress),
-        progress,
-        ("accuracy",),
-    )
-    return network.to(device)
+    make = partial(Classifier, images.shape[1:], classes, _name(images, classes, ink))
+    train = partial(train_classifier, images, labels, ink, device, progress)
+    return keep(folder, words, "classifier", "a classifier", make, train, progress, ("accuracy",)).to(device)
 
 
 def _check(images: Subset, labels: Tensor) -> int:
@@ -157,8 +152,3 @@ def _check(images: Subset, labels: Tensor) -> int:
 
 def _name(images: Subset, classes: int, ink: bool) -> str:
     return f"a classifier of {len(images):,}{' binarised' if ink else ''} images in {classes:,} classes"
-
-
-def _unit(images: Subset, index: Tensor, device: torch.device) -> Tensor:
-    """Some images as float in [0, 1] on a device."""
-    return images[index].to(device).float() / 255

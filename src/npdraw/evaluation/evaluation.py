@@ -34,7 +34,7 @@ from npdraw.parsing import parse
 from npdraw.progress import Progress
 
 IN_GRID = 64  # samples in the grid
-KINDS = ("class", "character", "alphabet")  # kinds of labels that a classifier can learn
+LABEL_KINDS = ("class", "character", "alphabet")  # kinds of labels that a classifier can learn
 
 
 @dataclass
@@ -238,7 +238,7 @@ class Evaluation:
     def labels(self) -> Tensor | None:
         """The classes of the training images, if known."""
         labels = self.data.labels.get("train", {})
-        return next((labels[kind] for kind in KINDS if kind in labels), None)
+        return next((labels[kind] for kind in LABEL_KINDS if kind in labels), None)
 
     def shown(self, images: Tensor) -> Tensor:
         """Images with the light and dark of the set's original files."""
@@ -324,12 +324,7 @@ class Evaluation:
         network, vae = (vars(self).get(name) for name in ("inception", "vae"))
         facts: dict[str, Any] = {
             "samples": {"count": len(self.samples), "sha256": self.samples.digest},
-            "against": {
-                "set": self.data.name,
-                "part": s.part,
-                "count": len(s.reference),
-                "sha256": s.reference.digest,
-            },
+            "against": {"set": self.data.name, "part": s.part, "count": len(s.reference), "sha256": s.reference.digest},
             "real": None if s.real is None else {"part": s.real_part, "count": len(s.real), "sha256": s.real.digest},
             "request": asdict(r),
             "whole_protocol": not r.needs(Need.SAMPLES)

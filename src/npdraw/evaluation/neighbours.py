@@ -21,7 +21,7 @@ from npdraw.canvas import Stack, to_unit
 from npdraw.errors import InputError
 from npdraw.noise import to_float64
 
-POINTS_AT_ONCE, NUMBERS = 2048, 2**22  # points at a time, and numbers in them: limits the memory
+POINTS_AT_ONCE, NUMBERS_AT_ONCE = 2048, 2**22  # points at a time, and numbers in them: limits the memory
 NEIGHBOURS = 5  # k, as in Naeem et al.
 ROUNDING = 1e-12  # of a product in float64, as a share of the squared norms
 
@@ -88,7 +88,7 @@ def k_nearest(points: Tensor, others: Stack, k: int) -> tuple[Tensor, Tensor]:
 
 
 def _blocks(x: Stack) -> Iterator[slice]:
-    size = max(1, min(POINTS_AT_ONCE, NUMBERS // x.shape[1:].numel()))
+    size = max(1, min(POINTS_AT_ONCE, NUMBERS_AT_ONCE // x.shape[1:].numel()))
     return (slice(first, first + size) for first in range(0, len(x), size))
 
 

@@ -10,6 +10,7 @@ sides are binarised once. Beside every figure is the same figure for real images
 images against the test images; the test images against the training images).
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -23,9 +24,11 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.evaluation.features import Pictures
 from npdraw.model import NPDraw
+from npdraw.noise import seed_list
 from npdraw.progress import Progress
 
 SAMPLES_AT_ONCE = 1024  # samples at a time
+SLOW_AT_ONCE = 8  # pictures at a time by a flow on a CPU, so that progress shows
 REAL_INK, SAMPLES_INK = 1 << 39, 1 << 40  # separate the ink of scored images from that of the reference
 
 
@@ -106,17 +109,26 @@ class Drawn(NamedTuple):
     sketch: Drawing | None  # by the prior; the picture started from it
 
 
-def draw(model: NPDraw, count: int, seed: int, temperature: float | None, progress: Progress, **how: Any) -> Drawn:
-    """Draw samples of a model with the seeds from `seed` on. `how` are options of `NPDraw.depict`."""
+def draw(
+    model: NPDraw, count: int, seed: int | Sequence[int], temperature: float | None, progress: Progress,
+    top_k: int | None = None, top_p: float | None = None, prefix: Drawing | None = None,
+    title: str = "drawing samples", shown: bool = False, **how: Any,
+) -> Drawn:  # fmt: skip
+    """Draw samples of a model, in the memory of some at a time, however many they are. Seeds and prefix are those of
+    `NPDraw.sample`, `how` are options of `NPDraw.depict`. `shown`: pixels with the light and dark of the original
+    training pictures, as a person sees them."""
+    seeds, pixels, drawings, sketches = seed_list(count, seed), [], [], []
     heat = model.config.temperature if temperature is None else temperature
-    pixels, drawings, sketches = [], [], []
-    progress.start("drawing samples", count)
-    for i in range(0, count, SAMPLES_AT_ONCE):
-        n = min(SAMPLES_AT_ONCE, count - i)
-        sketch = model.prior.sample(n, seed + i, heat)
-        images, drawing = model.depict(sketch, seed + i, **how)
-        pixels.append(to_bytes(images).cpu())
-        drawings.append(drawing.to("cpu"))
+    at_once = SLOW_AT_ONCE if model.device.type == "cpu" and not model.has_likelihood else SAMPLES_AT_ONCE
+    progress.start(title, len(seeds))
+    for i in range(0, len(seeds), SAMPLES_AT_ONCE):
+        which = slice(i, i + SAMPLES_AT_ONCE)
+        begun = prefix if prefix is None or len(prefix) == 1 else prefix[which]
+        sketch = model.prior.sample(seed=seeds[which], temperature=heat, top_k=top_k, top_p=top_p, prefix=begun)
         sketches.append(sketch.to("cpu"))
-        progress.step(count=n)
+        for j in range(0, len(sketch), at_once):
+            images, drawing = model.depict(sketch[j : j + at_once], seeds[i + j : i + j + at_once], **how)
+            pixels.append(to_bytes(model.to_display(images) if shown else images).cpu())
+            drawings.append(drawing.to("cpu"))
+            progress.step(count=len(images))
     return Drawn(torch.cat(pixels), Drawing.cat(drawings), Drawing.cat(sketches))

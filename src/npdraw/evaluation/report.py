@@ -15,6 +15,7 @@ from PIL import Image
 from npdraw import __version__, show
 from npdraw.evaluation.score import Score, figure
 from npdraw.files import write_text
+from npdraw.words import plural
 
 CAPTIONS = {
     "samples": "The first samples in order, none left out",
@@ -46,6 +47,16 @@ def table(scores: Sequence[Score]) -> str:
     rows = [HEAD, *map(cells, scores)]
     widths = [max(len(row[i]) for row in rows) for i in range(3)]
     return "\n".join(f"{a:{widths[0]}}  {b:>{widths[1]}}  {c:>{widths[2]}}  {d}".rstrip() for a, b, c, d in rows)
+
+
+def title(about: Mapping[str, Any]) -> str:
+    """What was scored against what, in words, from the facts of `Evaluation.about` and the name of the subject."""
+    count, first, against = about["samples"]["count"], about["request"]["seed"], about["against"]
+    told = [f"{name} {about[name]:g}" for name in ("temperature", "evaluations", "freedom") if name in about]
+    told += [f"guidance {about['guidance']:g}"] if about.get("guidance") else []
+    drawn = f" (seeds {first}-{first + count - 1}, {', '.join(told)})" if told else ""
+    images = f"{plural(against['count'], 'image')} ({against['part']}) of {against['set']}"
+    return f"{about['subject']}: {plural(count, 'sample')}{drawn} against {images}"
 
 
 def facts(device: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from npdraw.evaluation.metrics import METRICS, Need
 from npdraw.evaluation.protocol import PROTOCOLS
 from npdraw.noise import seed_list
 
-MOST = 10**6  # of samples, and of drawings per image
+MOST_ASKED = 10**6  # of samples, and of drawings per image
 
 
 @dataclass(frozen=True)
@@ -36,8 +36,8 @@ class Request:
         if self.protocol not in PROTOCOLS:
             raise InputError(f"there is no protocol {self.protocol}; choose {' or '.join(PROTOCOLS)}")
         for name in ("count", "importance", "images"):
-            if (value := getattr(self, name)) is not None and not 1 <= value <= MOST:
-                raise InputError(f"--{name} must be from 1 to {MOST:,}, not {value}")
+            if (value := getattr(self, name)) is not None and not 1 <= value <= MOST_ASKED:
+                raise InputError(f"--{name} must be from 1 to {MOST_ASKED:,}, not {value}")
         heat = self.temperature
         if heat is not None and not (math.isfinite(heat) and heat >= 0):
             raise InputError(f"--temperature must be a number of at least 0, not {heat:g}")

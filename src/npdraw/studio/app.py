@@ -19,7 +19,7 @@ from npdraw.studio.workers import Busy, Gone, Lane
 
 QUICK, SLOW = 32, 8  # most requests that wait in a lane
 JSON_BYTES = 2**18
-KINDS = {
+MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
     ".css": "text/css; charset=utf-8",
     ".js": "text/javascript; charset=utf-8",
@@ -128,7 +128,7 @@ def _file(*kinds: str) -> dict[int | str, dict[str, Any]]:
 def _serve_page(app: FastAPI) -> None:
     """Serve the page's files from a list that is made once. No path of a request reaches the file system."""
     folder = resources.files("npdraw.studio").joinpath("page")
-    files = {file.name: file for file in folder.iterdir() if f".{file.name.rpartition('.')[2]}" in KINDS}
+    files = {file.name: file for file in folder.iterdir() if f".{file.name.rpartition('.')[2]}" in MEDIA_TYPES}
 
     @app.get("/", include_in_schema=False)
     async def index() -> Response:
@@ -138,7 +138,7 @@ def _serve_page(app: FastAPI) -> None:
     async def page(name: str) -> Response:
         if name not in files:
             return error(404, "there is nothing here")
-        return Response(files[name].read_bytes(), media_type=KINDS[f".{name.rpartition('.')[2]}"])
+        return Response(files[name].read_bytes(), media_type=MEDIA_TYPES[f".{name.rpartition('.')[2]}"])
 
 
 def _tell_errors(app: FastAPI) -> None:

@@ -15,7 +15,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-AT_ONCE = 64  # requests in progress, whose bodies may be in memory
+REQUESTS_AT_ONCE = 64  # requests in progress, whose bodies may be in memory
 BODY_SECONDS = 30.0
 LONGEST = 300  # most letters of a sentence, since it may quote the request
 HEADERS = {
@@ -77,7 +77,7 @@ class Guard:
             await self.app(scope, _replay(body, receive), send)
 
     def _check(self, headers: Headers, path: str) -> None:
-        if self.under_way > AT_ONCE:
+        if self.under_way > REQUESTS_AT_ONCE:
             raise _Refused(503, "the studio is busy; try again in a moment")
         host = headers.get("host", "").lower()
         if self.token is None and host not in self.hosts:

@@ -25,7 +25,7 @@ from PIL import Image
 from torch import Tensor
 
 from npdraw import __version__, editing, show
-from npdraw.canvas import render_steps, to_bytes, to_unit
+from npdraw.canvas import to_bytes, to_unit
 from npdraw.completing import complete
 from npdraw.data.pictures import open_picture
 from npdraw.drawing import Drawing
@@ -162,15 +162,8 @@ class Service:
         """Endings of a drawing that keep its fixed cells. With a flow they also keep the picture there."""
         if len(asked.fixed) != self.model.grid.cells:
             raise InputError(f"fixed needs {self.model.grid.cells} booleans, one per cell, not {len(asked.fixed)}")
-        found = complete(
-            self.model.prior,
-            self.drawing(asked.cells),
-            torch.tensor(asked.fixed),
-            asked.count,
-            asked.seed,
-            asked.particles,
-            asked.temperature,
-        )
+        how = (asked.count, asked.seed, asked.particles, asked.temperature)
+        found = complete(self.model.prior, self.drawing(asked.cells), torch.tensor(asked.fixed), *how)
         beginning = self._beginning(asked)
         endings: dict[tuple[int, ...], schemas.Ending] = {}
         for drawn in self.cells(found.drawings):
@@ -221,30 +214,19 @@ class Service:
             origin = {"model": self.name, "weights": self.weights, "bank": self.model.bank.digest}
             return (drawing.to_json(**origin, seed=asked.seed, freedom=freedom) + "\n").encode()
         if asked.format == "png":
-            inscribed = show.inscribed(
-                drawing,
-                self.name,
-                self.weights,
-                asked.seed,
-                freedom,
-                None if self.model.has_likelihood else asked.evaluations,
-            )
+            evaluations = None if self.model.has_likelihood else asked.evaluations
+            said = show.inscribed(drawing, self.name, self.weights, asked.seed, freedom, evaluations)
             buffer = io.BytesIO()
             image = self._picture(self._made(asked.cells, asked, noise, before), asked.scale or 1)
-            image.save(buffer, "PNG", optimize=True, pnginfo=inscribed)
+            image.save(buffer, "PNG", optimize=True, pnginfo=said)
             return buffer.getvalue()
         side = max(self.model.decoder.size)
         if (asked.scale or 1) * side > LONGEST_SIDE:
             raise InputError(
                 f"an animation has at most {LONGEST_SIDE} pixels per side; scale may be at most {LONGEST_SIDE // side}"
             )
-        on_device = drawing.to(self.model.device)
-        canvases, masks = render_steps(on_device, self.model.bank.parts, self.model.grid)
         shown = self.model.to_display(self._made(asked.cells, asked, noise, before))
-        empty = float(self.model.config.data.inverted)
-        frames = show.animation_frames(
-            self.model.to_display(canvases), masks, on_device.whether, shown, scale=asked.scale, empty=empty
-        )
+        frames = show.drawing_frames(self.model, drawing, shown, asked.scale)
         still_wanted()
         with tempfile.TemporaryDirectory(prefix="npdraw-") as folder:
             (path,) = show.save_animation(frames, Path(folder) / "drawing", endings=(f".{asked.format}",))

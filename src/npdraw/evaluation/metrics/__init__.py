@@ -1,8 +1,8 @@
 """All metrics in the order of the report: their names, needs and help.
 
 The command's help reads this file, so nothing here imports torch. A function with the metric's name, decorated with
-`rows`, gives its rows. It is in a file beside this one, which is imported when the metric runs. To add a metric, write
-such a function and add a line here.
+`gives_rows`, gives its rows. It is in a file beside this one, which is imported when the metric runs. To add a metric,
+write such a function and add a line here.
 """
 
 from collections.abc import Callable, Iterator
@@ -38,7 +38,7 @@ class Rows(NamedTuple):
     notes: Callable[["Evaluation"], list[str]]
 
 
-def rows(
+def gives_rows(
     missing: Callable[["Evaluation"], str] = lambda e: e.too_few(1),
     notes: Callable[["Evaluation"], list[str]] = lambda e: [],
 ) -> Callable[[Callable[["Evaluation"], Iterator[Score]]], Rows]:

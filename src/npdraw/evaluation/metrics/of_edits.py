@@ -8,7 +8,7 @@ from torch import Tensor
 from npdraw.evaluation import edits, locality
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.features import filled
-from npdraw.evaluation.metrics import rows
+from npdraw.evaluation.metrics import gives_rows
 from npdraw.evaluation.protocol import Drawn
 from npdraw.evaluation.score import Score, known
 from npdraw.noise import to_float64
@@ -37,7 +37,7 @@ def _notes(e: Evaluation) -> list[str]:
     ]
 
 
-@rows(notes=_notes)
+@gives_rows(notes=_notes)
 def editing(e: Evaluation) -> Iterator[Score]:
     model, seen, seed, n = e.model, e.seen, e.request.seed, _edits(e)
     pixels, drawing, sketch = e.drawn

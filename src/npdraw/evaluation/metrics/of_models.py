@@ -10,12 +10,12 @@ from npdraw.drawing import Drawing
 from npdraw.evaluation import diagnosis, edits
 from npdraw.evaluation.bounds import Mean, bounds
 from npdraw.evaluation.evaluation import Evaluation
-from npdraw.evaluation.metrics import rows
+from npdraw.evaluation.metrics import gives_rows
 from npdraw.evaluation.protocol import SAMPLES_AT_ONCE
 from npdraw.evaluation.score import Score
 
 
-@rows(lambda e: e.too_few_for_fid(len(e.real)))
+@gives_rows(lambda e: e.too_few_for_fid(len(e.real)))
 def rfid(e: Evaluation) -> Iterator[Score]:
     """FID of the floor's real images after parser and decoder, and after posterior and decoder."""
     real, model, space = e.real, e.model, e.space(len(e.real))
@@ -29,7 +29,7 @@ def rfid(e: Evaluation) -> Iterator[Score]:
         yield Score(f"{key}_{way}", f"{label}, {way}", value, spread, e.floors[space], note)
 
 
-@rows(lambda e: e.too_few_for_fid(min(e.wanted, len(e.real))))
+@gives_rows(lambda e: e.too_few_for_fid(min(e.wanted, len(e.real))))
 def kept(e: Evaluation) -> Iterator[Score]:
     """FID of a flow at freedom 0 that keeps every part: of the parses of real images, of the prior's sketches, and of
     the drawings of samples."""
@@ -50,7 +50,7 @@ def kept(e: Evaluation) -> Iterator[Score]:
         yield Score(f"kept_{way}_found", "  parts found", share, note="share of drawn parts, by the parser")
 
 
-@rows()
+@gives_rows()
 def nll(e: Evaluation) -> Iterator[Score]:
     r, (images, scale, unit) = e.request, e.likely
     found = bounds(e.model, images, r.importance, r.seed, e.progress)
@@ -64,7 +64,7 @@ def nll(e: Evaluation) -> Iterator[Score]:
         yield Score(f"nll_{name}", label, scale * mean.value, error, None, note)
 
 
-@rows()
+@gives_rows()
 def psnr(e: Evaluation) -> Iterator[Score]:
     model, seen = e.model, e.seen
     parse = parsing.psnr(model.grid.shrink(seen.grey), model.render(seen.parses))[0]
@@ -73,7 +73,7 @@ def psnr(e: Evaluation) -> Iterator[Score]:
     yield Score("psnr_posterior", "PSNR of reconstructions", rebuilt, note="dB; against what the posterior saw")
 
 
-@rows()
+@gives_rows()
 def bank(e: Evaluation) -> Iterator[Score]:
     model, seen, sketches = e.model, e.seen, e.drawn.sketch
     assert sketches is not None

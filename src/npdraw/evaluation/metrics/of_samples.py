@@ -15,7 +15,7 @@ from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.features import Pictures, extract, filled
 from npdraw.evaluation.frechet import frechet, frechet_with_spread
 from npdraw.evaluation.kernel import FEWEST, kernel_distance
-from npdraw.evaluation.metrics import rows
+from npdraw.evaluation.metrics import gives_rows
 from npdraw.evaluation.score import Score, figure
 
 LOOKED_FOR, NEAREST = 1_000, 3  # number of samples to find neighbours for, and neighbours per sample
@@ -28,7 +28,7 @@ def _too_few_for_fid(e: Evaluation) -> str:
     return e.too_few_for_fid(e.wanted)
 
 
-@rows(_too_few_for_fid)
+@gives_rows(_too_few_for_fid)
 def fid(e: Evaluation) -> Iterator[Score]:
     # Features that go to disk come first: writing takes memory, and so do the kernels of sampling and distances.
     reference, _, samples = e.seen_reference, e.seen_real, e.seen_samples
@@ -42,7 +42,7 @@ def fid(e: Evaluation) -> Iterator[Score]:
         yield Score(*e.named("FID", space), value, spread, e.floors[space], note)
 
 
-@rows(lambda e: e.too_few(FEWEST))
+@gives_rows(lambda e: e.too_few(FEWEST))
 def kid(e: Evaluation) -> Iterator[Score]:
     reference, real = e.seen_reference.kept[e.largest], e.seen_real
     found = kernel_distance(e.seen_samples.kept[e.largest], reference)
@@ -50,7 +50,7 @@ def kid(e: Evaluation) -> Iterator[Score]:
     yield Score(*e.named("KID", e.largest), found.mean, found.spread, floor, "± over subsets")
 
 
-@rows(lambda e: e.too_few(near.NEIGHBOURS + 1))
+@gives_rows(lambda e: e.too_few(near.NEIGHBOURS + 1))
 def prdc(e: Evaluation) -> Iterator[Score]:
     reference, real = e.seen_reference.kept[e.largest], e.seen_real
     found = near.prdc(reference, e.seen_samples.kept[e.largest])
@@ -66,7 +66,7 @@ def _few_classes(e: Evaluation) -> str:
     return e.too_few(Classifier.spaces["classifier"] + 1)
 
 
-@rows(_few_classes)
+@gives_rows(_few_classes)
 def classifier(e: Evaluation) -> Iterator[Score]:
     assert e.labels is not None
     net = load_classifier(Subset(e.data.train), e.labels, e.request.ink, e.folder, e.device, e.progress)
@@ -94,7 +94,7 @@ def _few_to_copy(e: Evaluation) -> str:
     return f"needs at least {NEAREST} training images" if len(e.training) < NEAREST else e.too_few(1)
 
 
-@rows(_few_to_copy)
+@gives_rows(_few_to_copy)
 def neighbours(e: Evaluation) -> Iterator[Score]:
     (which, found, index), (_, others, _) = _near(e, e.samples), _near(e, e.held_out)  # equal counts, for the minimum
     typical = others[:, 0].median()
