@@ -28,7 +28,7 @@ from table1 import preset_of, weights_of
 
 ROWS = Path(__file__).with_suffix(".json")
 GUIDANCES, FREEDOMS, EVALUATIONS = (0.0, 0.7, 1.0, 1.4), (0.0, 0.25, 0.5, 0.75, 1.0), (5, 9, 13, 35)
-PRIOR_GUIDANCES = (0.0, 0.4, 0.8, 1.2)
+PRIOR_GUIDANCES = (0.0, 0.5, 1.0, 1.5)
 AT = 0.5  # the freedom at which guidances of the flow are tried
 NEAR = 1.015  # times the best FID
 

@@ -80,10 +80,9 @@ SETS = {
         162_770,
         "Faces are soft, outlines of hair are jagged, and the two halves of a face do not always match. In a few "
         "reconstructions the posterior leaves a cell empty that the parser draws.",
-        "Nearly all pass for a photograph of a face at this size; of seeds 0 to 63 three do not (32, 47 and 61: hard "
-        "light, smeared). Eyes do not always match each other; glasses, hats and faces from the side come out worst, "
-        "and what lies behind faces has no form. A sample follows what the prior drew in layout and colour, not part "
-        "by part; edits keep every drawn part.",
+        "Nearly all pass for a photograph of a face at this size; of seeds 0 to 63 one does not (28: glasses on a "
+        "smeared yellow head). Eyes do not always match each other; hats, faces from the side and what lies behind "
+        "faces come out worst.",
         41.10,
         "14.74 (NVAE)",
     ),

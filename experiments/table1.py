@@ -90,9 +90,12 @@ def train(
 
 
 def _metrics(folder: Path) -> list[str]:
-    """The lines of metrics of a run and of the spells before it, the earliest first."""
+    """The lines of metrics of a run and of the spells before it, the earliest first. Of a shipped model only the sums
+    are known: one line of the stage `before`."""
     paths = [path for path in (folder / BEFORE, folder / "metrics.jsonl") if path.is_file()]
-    return [line for path in paths for line in read_text(path).splitlines()]
+    made = {} if paths else store.shipped_scores(folder).get("made", {})
+    sums = {name: made[name] for name in ("epochs", "prior_epoch", "images_seen", "seconds") if name in made}
+    return [json.dumps({"stage": "before", **sums})] if sums else [x for p in paths for x in read_text(p).splitlines()]
 
 
 def rows() -> dict[str, dict[str, Row]]:
@@ -174,7 +177,8 @@ def preset_of(config: Config) -> str:
 def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
     """How a model came about: what its weights say, and the run's metrics, where these are there."""
     lines = [json.loads(line) for line in _metrics(folder)]
-    epochs, seen, seconds = {}, 0, 0.0
+    epochs, sums = {}, next((line for line in lines if line["stage"] == "before"), {})
+    seen, seconds = sums.get("images_seen") or 0, sums.get("seconds") or 0.0
     stages = (("prior", config.prior_stage), ("guide", config.model_stage), ("model", config.model_stage))
     for stage, settings in stages:
         batch, at, total = min(settings.batch, images), 0, 0
@@ -184,11 +188,14 @@ def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
                 total += steps
                 seconds += steps * batch / line["images_per_second"]
         seen += total * batch
-        if total or stage != "guide":  # which few models have
-            epochs[stage] = total // (images // batch) if lines else settings.epochs
+        own = total // (images // batch) if lines else settings.epochs
+        before = 0 if stage == "prior" and own else sums.get("epochs", {}).get(stage, 0)  # a prior is trained anew
+        if own + before or stage != "guide":  # which few models have
+            epochs[stage] = own + before
     work = {"images_seen": seen, "seconds": round(seconds, 1)} if lines else {"images_seen": None, "seconds": None}
     judged = [x for x in lines if x["stage"] == "prior" and x.get("epoch") and "validation" in x]  # 0: before a spell
-    best = {"prior_epoch": min(judged, key=lambda x: float(x["validation"]))["epoch"]} if judged else {}
+    kept = min(judged, key=lambda x: float(x["validation"]))["epoch"] if judged else sums.get("prior_epoch")
+    best = {} if kept is None else {"prior_epoch": kept}
     return {**store.provenance(weights), "epochs": epochs, **best, **work}
 
 
