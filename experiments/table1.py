@@ -65,14 +65,15 @@ def train(
 ) -> None:  # fmt: skip
     """Train a preset, or continue with it. From the weights of an earlier spell, only what is new or asked for."""
     config = replace(store.read_config(store.presets()[name]), seed=seed)
-    folder = out / f"{name}-seed{seed}"
+    folder, anew = out / f"{name}-seed{seed}", False
     if epochs is not None:
         config = replace(config, model_stage=replace(config.model_stage, epochs=epochs))
     if init is not None:
         whole = init / "model"  # in full precision
         start = whole if (whole / store.SETTINGS).is_file() else weights_of(init)
         config = replace(config, init=str(start))
-        if prior_epochs is None and not new_prior(config, store.model_config(start)):
+        anew = new_prior(config, store.model_config(start))
+        if prior_epochs is None and not anew:
             prior_epochs = 0
         if store.model_config(config.init).decoder.guide:  # which has learned what it should
             config = replace(config, model_stage=replace(config.model_stage, guide_epochs=0))
@@ -86,7 +87,8 @@ def train(
     model = train_model(config, data, folder, pick_device(device), network=partial(load_inception, inception))
     store.save_model(model, folder / "shipped", small=True)
     if init is not None:
-        write_text(folder / BEFORE, "".join(line + "\n" for line in _metrics(init)))
+        lines = [line for line in _metrics(init) if not (anew and json.loads(line)["stage"] == "prior")]
+        write_text(folder / BEFORE, "".join(line + "\n" for line in lines))
 
 
 def _metrics(folder: Path) -> list[str]:

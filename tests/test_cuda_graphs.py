@@ -16,10 +16,10 @@ from npdraw.prior import Prior, fixed_batch
 needs_cuda = pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
 
 
-def small(stem: str = "paper") -> Prior:
+def small(stem: str = "paper", **options: float) -> Prior:
     torch.manual_seed(0)
     bank = PartBank(torch.rand(8, 1, 5, 5))
-    prior = Prior(bank, Grid(20, 20, 5), width=32, depth=2, heads=2, head_dim=32, mlp=64, stem=stem)
+    prior = Prior(bank, Grid(20, 20, 5), width=32, depth=2, heads=2, head_dim=32, mlp=64, stem=stem, **options)
     return prior.eval().requires_grad_(False).to("cuda")
 
 
@@ -39,9 +39,10 @@ def small_flow() -> NPDraw:
 
 
 @needs_cuda
+@pytest.mark.parametrize("options", [{}, {"guide": 16, "guidance": 1.5}], ids=["alone", "guided"])
 @pytest.mark.parametrize("stem", ["paper", "tokens"])
-def test_a_recording_draws_what_the_steps_draw(stem: str) -> None:
-    prior, size = small(stem), fixed_batch(torch.device("cuda"))
+def test_a_recording_draws_what_the_steps_draw(stem: str, options: dict[str, float]) -> None:
+    prior, size = small(stem, **options), fixed_batch(torch.device("cuda"))
     drawn = prior.sample(3 * size, seed=5)  # step by step, recorded, replayed
     for i in range(3):
         plain = prior.draw(torch.arange(5 + i * size, 5 + (i + 1) * size, device="cuda"), 1.0, None, None, None)
@@ -61,6 +62,18 @@ def test_a_recording_sees_new_weights_and_new_settings() -> None:
     assert after == prior.draw(seeds, 1.0, None, None, None)[:4]
     cold = [prior.sample(4, seed=1, temperature=0.0) for _ in range(3)]
     assert cold[0] == cold[1] == cold[2] == prior.draw(seeds, 0.0, None, None, None)[:4]
+
+
+@needs_cuda
+def test_guidances_have_recordings_of_their_own() -> None:
+    prior, seeds = small("tokens", guide=16), torch.arange(fixed_batch(torch.device("cuda")), device="cuda")
+    drawings = []
+    for guidance in (0.0, 3.0):
+        prior.guidance = guidance
+        drawn = [prior.sample(len(seeds)) for _ in range(3)]
+        assert drawn[0] == drawn[1] == drawn[2] == prior.draw(seeds, 1.0, None, None, None)
+        drawings.append(drawn[0])
+    assert drawings[0] != drawings[1]
 
 
 @needs_cuda

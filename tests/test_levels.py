@@ -1,4 +1,4 @@
-"""The script that chooses a flow's guidance and freedom: by what rule, each setting once, and where it is written."""
+"""The script that chooses guidances and freedom: by what rule, each setting once, and where it is written."""
 
 import json
 from pathlib import Path
@@ -30,14 +30,15 @@ class Valley:
         return {0.0: 10.16, 0.25: 10.14, 0.5: 10.3, 0.75: 10.0, 1.0: 11.0}[d.freedom] + 3 * abs(self.best - d.guidance)
 
 
-def model_of(source: str = "mnist", **decoder: Any) -> NPDraw:
-    config = tiny.config({"decoder": FLOW | decoder, "model_stage": STAGE, "data": {"source": source}})
+def model_of(source: str = "mnist", prior: dict[str, Any] | None = None, **decoder: Any) -> NPDraw:
+    settings = {"decoder": FLOW | decoder, "model_stage": STAGE, "data": {"source": source}, "prior": prior or {}}
+    config = tiny.config(settings)
     return NPDraw(config, tiny.untrained().bank).eval()
 
 
 def test_the_least_freedom_that_is_near_the_best() -> None:
     model, score = model_of(freedom=0.3), Valley()
-    chosen = levels.Levels(model, score, []).best()  # type: ignore[arg-type]
+    chosen = levels.Levels(model, score, []).best().decoder  # type: ignore[arg-type]
     assert (chosen.freedom, chosen.guidance, chosen.evaluations) == (0.25, 1.4, 3)
     assert score.asked == [
         (0.5, 0.0), (0.5, 0.7), (0.5, 1.0), (0.5, 1.4), (0.0, 1.4), (0.25, 1.4), (0.75, 1.4), (1.0, 1.4)
@@ -47,15 +48,40 @@ def test_the_least_freedom_that_is_near_the_best() -> None:
 
 def test_a_guide_that_does_harm_is_not_used() -> None:
     score = Valley(best=0.0)
-    chosen = levels.Levels(model_of(), score, []).best()  # type: ignore[arg-type]
+    chosen = levels.Levels(model_of(), score, []).best().decoder  # type: ignore[arg-type]
     assert (chosen.freedom, chosen.guidance) == (0.25, 0.0)
 
 
 def test_without_a_guide_there_is_no_guidance_to_try() -> None:
     score = Valley()
-    chosen = levels.Levels(model_of(guide=0, guidance=0.0), score, []).best()  # type: ignore[arg-type]
+    chosen = levels.Levels(model_of(guide=0, guidance=0.0), score, []).best().decoder  # type: ignore[arg-type]
     assert (chosen.freedom, chosen.guidance) == (0.0, 0.0)  # 4.2 more in all of them: 14.36 is within 1.5 % of 14.2
     assert {guidance for _, guidance in score.asked} == {0.0} and len(score.asked) == 5
+
+
+class Valleys(Valley):
+    """The same, and 2 more for every 1 between the prior's guidance and 0.8. It asks the prior, not its config."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.priors = list[float]()
+
+    def __call__(self, model: NPDraw) -> float:
+        assert model.config.prior.guidance == model.prior.guidance
+        self.priors.append(model.prior.guidance)
+        return super().__call__(model) + 2 * abs(0.8 - model.prior.guidance)
+
+
+def test_guidances_of_the_prior_come_first_at_freedom_0() -> None:
+    model, score, rows = model_of(prior={"guide": 8, "guidance": 1.0}, freedom=0.3), Valleys(), list[dict[str, Any]]()
+    found = levels.Levels(model, score, rows)  # type: ignore[arg-type]
+    chosen = found.best()
+    assert (chosen.prior.guidance, chosen.decoder.guidance, chosen.decoder.freedom) == (0.8, 1.4, 0.25)
+    assert score.priors == [0.0, 0.4, 0.8, 1.2, *[0.8] * 8]
+    assert score.asked[:4] == [(0.0, 1.0)] * 4 and score.asked[4:6] == [(0.5, 0.0), (0.5, 0.7)]
+    assert (model.config.prior.guidance, model.prior.guidance, model.config.decoder.freedom) == (1.0, 1.0, 0.3)
+    assert [row["prior_guidance"] for row in rows] == score.priors and len(rows) == 12
+    assert found.best() == chosen and len(score.priors) == 12  # each is measured once
 
 
 def test_rows_and_the_choice_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -75,8 +101,28 @@ def test_rows_and_the_choice_are_written(tmp_path: Path, monkeypatch: pytest.Mon
     best = min(row[distance] for row in found["rows"] if row["guidance"] == settings.guidance)
     (own,) = [r for r in found["rows"] if (r["freedom"], r["guidance"]) == (settings.freedom, settings.guidance)]
     assert own[distance] <= levels.NEAR * best
+    assert "prior_guidance" not in found["rows"][0]
     levels.main([str(tmp_path / "run"), "--evaluations"])
     levels.main([str(tmp_path / "run"), "--evaluations"])  # which takes none twice
     more = json.loads((tmp_path / "levels.json").read_text())["mnist"]["rows"]
     assert more[:8] == found["rows"]
     assert [(r["evaluations"], r["freedom"]) for r in more[8:]] == [(1, settings.freedom), (2, settings.freedom)]
+
+
+def test_the_choice_of_a_priors_guidance_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    images = tiny.strokes(60)[:, 0].numpy()
+    np.savez(tmp_path / "mnist.npz", train_images=images[:50], test_images=images[50:])
+    how: dict[str, Any] = {"prior": {"guide": 8, "guidance": 1.0}, "guide": 0, "guidance": 0.0}
+    store.write_config(model_of(**how).config, tmp_path / "mnist.yaml")
+    store.save_model(model_of(str(tmp_path / "mnist.npz"), **how), tmp_path / "shipped", small=True)
+    before = store.weights_hash(tmp_path / "shipped")
+    monkeypatch.setattr(store, "presets", lambda: {"mnist": tmp_path / "mnist.yaml"})
+    monkeypatch.setattr(levels, "load_inception", lambda *given, **named: None)
+    monkeypatch.setattr(levels, "ROWS", tmp_path / "levels.json")
+    monkeypatch.setattr(levels, "SampleScore", lambda *given, **named: Valleys())
+    levels.main([str(tmp_path / "shipped")])
+    chosen = store.load_model(tmp_path / "shipped")
+    assert chosen.config.prior.guidance == chosen.prior.guidance == 0.8
+    assert store.weights_hash(tmp_path / "shipped") == before
+    rows = json.loads((tmp_path / "levels.json").read_text())["mnist"]["rows"]
+    assert [row["prior_guidance"] for row in rows] == [0.0, 0.4, 0.8, 1.2, *[0.8] * 4]  # 0 is among the freedoms

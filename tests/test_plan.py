@@ -16,6 +16,8 @@ from npdraw.data import ImageSet
 from npdraw.drawing import Drawing
 from npdraw.flow import Flow
 from npdraw.model import NPDraw
+from npdraw.prior import Stepper, fixed_batch
+from npdraw.training.stages import PriorObjective
 
 COUNT, BATCH, SIDE, K, M = 2000, 8, 16, 4, 6
 CELLS = (SIDE // K) ** 2
@@ -79,6 +81,28 @@ def test_the_plan_counts_parses_of_moved_and_mirrored_images() -> None:
     assert told("data", data={"mirrored": True}) == pytest.approx([x + COUNT * parse for x in plain], **room)
     shifted = [plain[0] + 9 * COUNT * parse, plain[1]]  # by none or by one pixel, down and to the right
     assert told("data", prior={"shifts": 1}) == pytest.approx(shifted, **room)
+
+
+GUIDE = {"stem": "tokens", "width": 16, "depth": 4, "mlp": 64, "guide": 12, "guidance": 1.0}
+
+
+def test_the_plan_counts_what_a_prior_and_its_guide_keep_for_their_backward_pass() -> None:
+    model, sizes = NPDraw(config(prior=GUIDE), PartBank(torch.rand(M, 1, K, K))), {"batch": 256}
+    loss = PriorObjective(model.prior, "32")(*parses(256).tensors()).total
+    assert told("activations", prior=GUIDE, prior_stage=sizes)[0] == pytest.approx(saved_by(loss), rel=0.15)
+    alone = told("activations", prior={**GUIDE, "guide": 0, "guidance": 0.0}, prior_stage=sizes)[0]
+    assert alone < 0.8 * saved_by(loss)
+
+
+@pytest.mark.parametrize(("heads", "guidance"), [(2, 1.0), (8, 1.0), (2, 0.0)])
+def test_the_plan_counts_the_caches_of_a_prior_and_its_guide(heads: int, guidance: float) -> None:
+    model = NPDraw(config(prior={**GUIDE, "heads": heads, "guidance": guidance}), PartBank(torch.rand(M, 1, K, K)))
+    (found,) = re.findall(r"cache ([\d.]+) MiB", "\n".join(sampling_plan(model, 1, "cpu")))
+    stepper = Stepper(model.prior, fixed_batch(model.device))
+    caches = stepper.caches if stepper.guide is None else stepper.caches + stepper.guide.caches
+    held = {x.data_ptr(): x.nbytes for cache in caches for x in (cache.keys, cache.values)}
+    assert len(caches) == (6 if guidance else 4)
+    assert float(found) * 2**20 == pytest.approx(sum(held.values()), abs=0.06 * 2**20)
 
 
 class Alive(TorchDispatchMode):

@@ -2,6 +2,7 @@
 
 import json
 import pickle
+import re
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -100,40 +101,107 @@ def test_half_precision_is_smaller_and_near(folder: Path, tmp_path: Path) -> Non
     assert again.sample(2).images.isfinite().all()
 
 
+FLOW: dict[str, Any] = {
+    "decoder": {"likelihood": "flow", "width": 16, "blocks": 1},
+    "model_stage": {"parsed_start": 1.0, "parsed_end": 1.0},
+}
+GUIDES: dict[str, Any] = {
+    **FLOW,
+    "decoder": {**FLOW["decoder"], "guide": 8},
+    "prior": {**SECTIONS["prior"], "depth": 2, "guide": 6, "guidance": 1.0},
+}
+IN_8_BITS = re.compile(r"prior\.blocks\.\d+\.(attention\.(qkv|out)|mlp\.[02])\.weight")  # and convolutions
+
+
 def test_a_flow_is_stored_in_8_bits(tmp_path: Path) -> None:
-    decoder = {"likelihood": "flow", "width": 16, "blocks": 1, "guide": 8}
-    model = small(decoder=decoder, model_stage={"parsed_start": 1.0, "parsed_end": 1.0})
+    """And the matrices of the blocks of its prior, but not those of its prior's guide. The rest has half precision."""
+    model = small(**GUIDES)
     assert isinstance(model.decoder, Flow)
     with torch.no_grad():
-        for p in model.decoder.parameters():
+        for p in [*model.decoder.parameters(), *model.prior.parameters()]:
             p.copy_(torch.randn_like(p))
         model.decoder.last.weight[0] = 0  # an output of zeros
+        model.prior.get_parameter("blocks.1.mlp.0.weight")[2] = 0
     store.save_model(model, tmp_path, small=True)
-    again, quarter = store.load_model(tmp_path).state_dict(), 0
+    stored, _ = read_tensors(tmp_path / store.WEIGHTS, "model")
+    again, count = store.load_model(tmp_path).state_dict(), {2: 0, 4: 0}
     for name, tensor in model.state_dict().items():
-        if name.startswith("decoder.") and tensor.ndim == 4:
+        if IN_8_BITS.fullmatch(name) or (name.startswith("decoder.") and tensor.ndim == 4):
+            assert stored[name].dtype == torch.int8 and stored[name + store.FACTOR].numel() == len(tensor)
             for one, other in zip(
                 tensor, again[name], strict=True
             ):  # as near as the largest weight of an output allows
                 assert (one - other).abs().max() <= one.abs().max() / 252
-            quarter += tensor.numel()
+            count[tensor.ndim] += 1
         else:
+            assert name + store.FACTOR not in stored
             torch.testing.assert_close(again[name], tensor, rtol=1e-3, atol=1e-6)
+    assert count[2] == 4 * 2 and count[4] > 10
+    quarter = sum(x.numel() for x in stored.values() if x.dtype == torch.int8)
+    whole = sum(x.numel() for x in model.state_dict().values())
     assert (
-        quarter > 1000
-        and (tmp_path / store.WEIGHTS).stat().st_size < 4 * sum(p.numel() for p in model.parameters()) - 2 * quarter
-    )
+        tmp_path / store.WEIGHTS
+    ).stat().st_size < 2 * whole - quarter + 30_000  # the names, and a factor per output
+
+
+def test_matrices_of_a_prior_without_a_flow_have_half_precision(tmp_path: Path) -> None:
+    store.save_model(small(), tmp_path, small=True)
+    stored, _ = read_tensors(tmp_path / store.WEIGHTS, "model")
+    assert {x.dtype for x in stored.values()} == {torch.float16, torch.int64}
+
+
+@pytest.mark.parametrize("halved", [False, True])
+def test_models_that_were_stored_with_fewer_weights_in_8_bits(halved: bool, tmp_path: Path) -> None:
+    """As models were before: in full precision, or with only convolutions in 8 bits."""
+    model = small(**FLOW)
+    store.save_model(model, tmp_path, small=True)
+    tensors, _ = read_tensors(tmp_path / store.WEIGHTS, "model")
+    for name, tensor in model.state_dict().items():
+        if tensor.ndim != 4 or not halved:
+            tensors.pop(name + store.FACTOR, None)
+            tensors[name] = tensor.half() if halved and tensor.is_floating_point() else tensor
+    write_tensors(tmp_path / store.WEIGHTS, "model", tensors)
+    again = store.load_model(tmp_path).state_dict()
+    for name, tensor in model.state_dict().items():
+        if not halved:
+            assert torch.equal(again[name], tensor)
+        elif tensor.ndim != 4 or not name.startswith("decoder."):
+            assert torch.equal(again[name], tensor.half().float() if tensor.is_floating_point() else tensor)
+
+
+@pytest.mark.parametrize("small_", [False, True])
+def test_a_priors_guide_is_stored_too(small_: bool, tmp_path: Path) -> None:
+    """It draws the same after it was loaded; in full precision, to the bit."""
+    model = small(**GUIDES)
+    store.save_model(model, tmp_path, small=small_)
+    again = store.load_model(tmp_path)
+    assert again.prior.guidance == 1.0 and again.prior.guide is not None and model.prior.guide is not None
+    own = model.prior.guide.state_dict()
+    for name, tensor in again.prior.guide.state_dict().items():
+        assert torch.equal(tensor, own[name].half().float() if small_ else own[name])
+    if not small_:
+        assert again.prior.sample(8, 3) == model.prior.sample(8, 3)
+        assert not any(torch.equal(own[name], x) for name, x in small(1, **GUIDES).prior.guide.state_dict().items())  # type: ignore[union-attr]
+
+
+LAST, MATRIX = "decoder.last.weight", "prior.blocks.0.mlp.0.weight"  # (1,16,3,3) and (8,8)
 
 
 @pytest.mark.parametrize(
-    "factor", [None, torch.ones(8), torch.ones(5, 1, 1, 1), torch.ones(1, 1, 1, 3), torch.ones(()), torch.zeros(0)]
+    ("weight", "factor"),
+    [
+        *((LAST, x) for x in (None, torch.ones(8), torch.ones(5, 1, 1, 1), torch.ones(1, 1, 1, 3), torch.ones(()))),
+        *((MATRIX, x) for x in (None, torch.ones(8), torch.ones(7, 1), torch.ones(1, 8), torch.ones(8, 1, 1, 1))),
+        *((MATRIX, x) for x in (torch.ones(()), torch.zeros(0), torch.ones(8, 1, dtype=torch.int64))),
+        ("prior.norm.weight", torch.ones(8)),
+        ("prior.start", torch.ones(8, 1)),
+    ],
 )
-def test_weights_in_8_bits_that_were_tampered_with(factor: Tensor | None, tmp_path: Path) -> None:
-    decoder = {"likelihood": "flow", "width": 16, "blocks": 1}
-    store.save_model(small(decoder=decoder, model_stage={"parsed_start": 1.0, "parsed_end": 1.0}), tmp_path, small=True)
+def test_weights_in_8_bits_that_were_tampered_with(weight: str, factor: Tensor | None, tmp_path: Path) -> None:
+    store.save_model(small(**FLOW), tmp_path, small=True)
     tensors, _ = read_tensors(tmp_path / store.WEIGHTS, "model")
-    name = "decoder.last.weight" + store.FACTOR
-    tensors.pop(name)
+    name = weight + store.FACTOR
+    tensors.pop(name, None)
     tensors |= {} if factor is None else {name: factor}
     write_tensors(tmp_path / store.WEIGHTS, "model", tensors)
     words = ("holds torch.int8",) if factor is None else (f"{name} does not fit its weights",)

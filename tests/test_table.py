@@ -20,6 +20,7 @@ from npdraw.config import Config, ModelStage, PriorStage
 from npdraw.errors import InputError
 from npdraw.evaluation.protocol import PROTOCOLS, Protocol
 from npdraw.files import read_tensors
+from npdraw.model import NPDraw
 from sets import SETS
 from training import tiny
 
@@ -248,3 +249,34 @@ def test_a_model_goes_on_in_another_spell(workshop: Path, capsys: pytest.Capture
     capsys.readouterr()
     assert train("three", "--init", third) == 2
     assert "give another --out" in capsys.readouterr().err
+
+
+def test_a_spell_with_more_of_the_prior_or_with_another_one(
+    workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Epochs of the prior that was there are added up. Those of a prior that was replaced do not count."""
+    monkeypatch.setattr("npdraw.show.curves", lambda *given: None)
+
+    def train(out: str, *words: object) -> tuple[NPDraw, dict[str, Any]]:
+        given = ["--out", workshop / out, "--device", "cpu", "--data", workshop / "strokes.npz", *words]
+        assert table1.main(["train", "mnist", *map(str, given)]) == 0
+        folder = workshop / out / "mnist-seed0"
+        model = store.load_model(folder / "model")
+        return model, table1._made(folder, folder / "shipped", model.config, 80)
+
+    first, made = train("one", "--epochs", 1, "--prior-epochs", 1)
+    assert made["epochs"] == {"prior": 1, "model": 1}
+    init = ("--init", workshop / "one" / "mnist-seed0", "--epochs", 0)
+    more, made = train("more", *init, "--prior-epochs", 2)
+    assert made["epochs"] == {"prior": 1 + 2, "model": 1} and made["images_seen"] == 4 * 80
+    assert tiny.differing(dict(first.prior.state_dict()), dict(more.prior.state_dict()))
+
+    changed = {"prior": {"stem": "tokens", "guide": 8}, "prior_stage": {"epochs": 3, "batch": 20}}
+    store.write_config(tiny.config({"data": {"source": "mnist"}, **changed}), workshop / "mnist.yaml")
+    capsys.readouterr()
+    other, made = train("other", *init)
+    assert "so a new one is trained" in capsys.readouterr().out
+    assert made["epochs"] == {"prior": 3, "model": 1} and made["images_seen"] == 4 * 80
+    assert torch.equal(other.decoder.state_dict()["out.weight"], first.decoder.state_dict()["out.weight"])
+    assert other.prior.guide is not None and torch.equal(other.bank.parts, first.bank.parts)
+    assert table1.main(["train", "mnist", *map(str, init), "--prior-epochs", "0", "--out", str(workshop / "no")]) == 2

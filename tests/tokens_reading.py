@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from reference import Heads, Step, heads_of
+from reference import Heads, Step, heads_of, logsumexp
 
 Array = NDArray[np.float64]
 Weights = Mapping[str, Array]
@@ -82,3 +82,19 @@ def token_heads(weights: Weights, heads: int, before: Sequence[Step], numbers: S
     last = normed(weights, "norm", x[-1])
     what, where, whether = (mlp(weights, name, last, gelu=False).tolist() for name in ("what", "where", "whether"))
     return heads_of(what, where, whether[0])
+
+
+def guided_heads(
+    weights: Weights,
+    heads: tuple[int, int],
+    guidance: float,
+    before: Sequence[Step],
+    numbers: Sequence[int],
+) -> Heads:
+    """The same as `token_heads`, but as samples are drawn: the log-probability of each part is moved away from that of
+    the guide, by `guidance` times their difference. `heads` are the numbers of heads of the prior and of its guide."""
+    guides = {name.removeprefix("guide."): x for name, x in weights.items() if name.startswith("guide.")}
+    own, other = token_heads(weights, heads[0], before, numbers), token_heads(guides, heads[1], before, numbers)
+    what = [p + guidance * (p - q) for p, q in zip(own.what, other.what, strict=True)]
+    total = logsumexp(what)
+    return own._replace(what=[v - total for v in what])

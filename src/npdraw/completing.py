@@ -7,8 +7,8 @@ sequential importance resampling. It is exact in the limit of many particles, an
 
 Choices:
 - A fixed step is kept completely: its whether and, if it draws, its what and where. A fixed skip stays a skip.
-- With a temperature, the model is the one that `Prior.sample` draws from at that temperature. It draws the free steps
-  and weighs the fixed ones, so a prefix is not a special case. Temperature 1 is the prior's own conditional. A colder
+- With a temperature or a guide, the model is the one that `Prior.sample` draws from. It draws the free steps and weighs
+  the fixed ones, so a prefix is not a special case. Temperature 1 is the prior's own conditional. A colder
   proposal, with weights that undo its temperature, would only waste particles. `log_prob` is always the prior's own.
 - Particles are resampled (systematically, by a hash of the seed) when fewer than half of them count and the next step
   is free. Within a run of fixed steps, or after the last free one, resampling would lose particles and gain nothing.
@@ -45,7 +45,7 @@ class Completions(NamedTuple):
 
     drawings: Drawing
     log_prob: Tensor  # (n,) log p(drawing), the prior's own
-    log_fixed: float  # log p(fixed steps) at the temperature: an estimate, but exact if they come first
+    log_fixed: float  # log p(fixed steps) as sampled from: an estimate, but exact if they come first
     effective: float  # effective number of the particles at the start: few mean a poor estimate
 
 
@@ -103,7 +103,7 @@ def complete(
             drawings = _different(prior.sample(count, seed ^ APART, temperature, prefix=begun, order=own), n)
             if len(drawings) == n:
                 break
-        choices = prior.choices(kept, order[None].to(kept.device))
+        choices = prior.sampled_choices(kept, order[None].to(kept.device))
         log_fixed = float(_log_prob(choices, kept, temperature)[0, :first].sum())
         return Completions(drawings, _own_log_prob(prior, drawings), log_fixed, float(particles))
     drawing, log_weight, root = draw_particles(prior, kept, fixed, particles, seed, temperature)

@@ -260,6 +260,18 @@ class Prior(nn.Module):
         cells = None if isinstance(self.stem, Tokens) else cell_canvases(before, parts, self.places)
         return self(cells, masks, (before.what, before.whether), order, move)
 
+    def sampled_choices(self, drawing: Drawing, order: Tensor | None = None) -> Choices:
+        """The same, but as `sample` draws: what is pushed away from the guide's."""
+        choices = self.choices(drawing, order)
+        if self.guide is None or not self.guidance:
+            return choices
+        return self.pushed(choices, self.guide.choices(drawing, order))
+
+    def pushed(self, choices: Choices, guide: Choices) -> Choices:
+        """Choices with what pushed away from that of the guide."""
+        what = choices.what.log_softmax(-1)
+        return choices._replace(what=what + self.guidance * (what - guide.what.log_softmax(-1)))
+
     def terms(self, drawing: Drawing, order: Tensor | None = None, move: Tensor | None = None) -> Terms:
         """Log-probability of each variable of each step, (B,T); -inf for a place used twice under `no_repeat`. With
         `order` (B,T), the terms are in that order too."""
@@ -379,9 +391,7 @@ class Stepper:
         """Logits of step t, the next one: (B,M), (B,L), (B,)"""
         choices = self.prior.heads(self.x)
         if self.guide is not None:
-            what = choices.what.log_softmax(-1)
-            away = what - self.guide.choices().what.log_softmax(-1)
-            choices = choices._replace(what=what + self.prior.guidance * away)
+            choices = self.prior.pushed(choices, self.guide.choices())
         return choices.forbid(self.used) if self.prior.no_repeat else choices
 
     def take(self, step: Drawing) -> None:

@@ -607,7 +607,8 @@ def test_scores_are_taken_as_it_is_asked_for(tmp_path: Path) -> None:
 def test_all_that_applies_is_scored(tmp_path: Path) -> None:
     found = evaluate(["flow", "--seed", "30"], tmp_path / "all")
     wanted = {"fid", "kid", "precision", "nearest_median", "rfid_parse", "rfid_posterior", "psnr_posterior"}
-    wanted |= {"perplexity", "kept_parses_fid", "kept_sketches_fid", "kept_sketches_found", "diversity"}
+    wanted |= {"perplexity", "diversity", *(f"kept_{way}_fid" for way in ("parses", "sketches", "drawings"))}
+    wanted |= {"kept_sketches_found", "kept_drawings_found"}
     wanted |= {f"edit_{kind}_{row}" for kind in edits.KINDS for row in ("beyond", "found", "near", "fid_3")}
     assert wanted | {"edit_none_fid_3", "found_drawing", "found_sketch"} <= found["scores"].keys()
     assert not any(key.startswith(("nll", "locality")) for key in found["scores"])

@@ -13,8 +13,10 @@ import pytest
 import torch
 
 from evaluation.extractors import Projection
+from npdraw.canvas import to_bytes
 from npdraw.data import ImageSet
 from npdraw.errors import InputError
+from npdraw.evaluation import edits
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.metrics import METRICS, Metric, Need, Rows, gives_rows
 from npdraw.evaluation.request import Request
@@ -101,3 +103,27 @@ def test_what_is_asked_of_a_flow_is_passed_on_and_its_config_stays(data: ImageSe
     changed = {a.key for a, b in zip(found[0][0], found[2][0], strict=True) if a != b}
     assert {"fid", "kid", "rfid_parse", "kept_parses_fid", "psnr_posterior", "diversity"} <= changed
     assert found[0][2]["evaluations"] == 2 and found[2][2]["evaluations"] == 5
+
+
+def test_what_keeps_every_part_in_three_ways(data: ImageSet, tmp_path: Path) -> None:
+    """Parses of real images, sketches of the prior, and drawings of samples: each decoded at freedom 0, all parts
+    kept, the samples with their own seeds."""
+    torch.manual_seed(0)
+    model = NPDraw(tiny.config(FLOW), tiny.untrained().bank).eval()
+    assert isinstance(model.decoder, Flow)
+    torch.nn.init.normal_(model.decoder.last.weight, std=0.1)
+    request = Request(("kept",), count=12, images=6, seed=3)
+    e = Evaluation(model, data, request, Projection, tmp_path, decoding={"evaluations": 2, "freedom": 1.0})
+    scores = {score.key: score for score in e.run()[0]}
+    ways = ("parses", "sketches", "drawings")
+    assert list(scores) == [f"kept_{way}_{name}" for way in ways for name in ("fid", "found")]
+    sketch, all_cells = model.prior.sample(12, 3, model.config.temperature), torch.ones(model.grid.cells).bool()
+    _, drawings = model.depict(sketch, 3, 2, 1.0)
+    assert drawings != sketch
+    for way, drawing in (("drawings", drawings), ("sketches", sketch)):
+        pictures = to_bytes(model.decode(drawing, 3, 2, 0.0, kept=all_cells))
+        assert scores[f"kept_{way}_fid"].value == pytest.approx(e.distance(pictures, e.space(12))[0], rel=1e-6)
+        assert scores[f"kept_{way}_found"].value == edits.found(model, pictures, drawing).share
+    values = [scores[f"kept_{way}_fid"].value for way in ways]
+    assert len(set(values)) == 3
+    assert "drawings of the samples" in scores["kept_drawings_fid"].note

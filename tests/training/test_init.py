@@ -143,6 +143,126 @@ def test_a_yaml_file_can_name_the_model(start: Path, tmp_path: Path, given: list
     assert main(["train", str(tmp_path / "run"), "--device", "cpu", "--quiet"]) == 0  # its own config is whole
 
 
+# --- a new prior ---
+
+TOKENS = {"stem": "tokens", "width": 24, "depth": 2, "choice_width": 12}
+OTHERS: list[tiny.Settings] = [TOKENS, {**TOKENS, "guide": 8, "guidance": 1.0}, {"mask": "union"}, {"dropout": 0.1}]
+
+
+def with_prior(start: Path, changes: tiny.Settings, epochs: int = 2) -> Config:
+    """A run that trains a prior of other settings and nothing else."""
+    found = config(start)
+    stages = {
+        "prior_stage": replace(found.prior_stage, epochs=epochs, rate=3e-3),
+        "model_stage": replace(found.model_stage, epochs=0),
+    }
+    return replace(found, prior=replace(found.prior, **changes), **stages)
+
+
+@pytest.mark.parametrize("changes", OTHERS, ids=["tokens", "guided", "mask", "the same nets"])
+def test_a_prior_of_other_settings_is_new_and_the_rest_is_the_models(
+    start: Path, tmp_path: Path, changes: tiny.Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Bank, decoder and posterior to the bit, but for running statistics, which are calibrated on the new images."""
+    own, found = store.load_model(start), with_prior(start, changes)
+    model = trainer.train(found, FEW, tmp_path / "run")
+    new = "dropout" not in changes
+    assert trainer.new_prior(found, own.config) == new
+    assert ("so a new one is trained" in capsys.readouterr().out) == new
+    assert torch.equal(model.bank.parts, own.bank.parts)
+    for name in ("decoder", "posterior"):
+        a, b = (dict(getattr(m, name).state_dict()) for m in (own, model))
+        assert not [n for n in tiny.differing(a, b) if "running" not in n and "num_batches" not in n]
+    first = tiny.rows(tmp_path / "run", "prior")[0]
+    torch.manual_seed(found.seed)
+    fresh = NPDraw(found, own.bank).eval().prior
+    images = select(FEW, found.split, 3).validation[:]
+    with torch.no_grad():
+        begun = fresh if new else own.prior
+        assert first["validation"] == pytest.approx(-float(begun.log_prob(own.parse(images)).mean()), rel=1e-5)
+    assert {n for n, p in fresh.named_parameters() if torch.equal(p, model.prior.get_parameter(n))} == set()
+    again = store.load_model(tmp_path / "run")
+    assert again.config.prior == found.prior and again.prior.sample(6, 2) == model.prior.sample(6, 2)
+
+
+def test_a_new_prior_may_lack_the_guide_of_the_old_one(start: Path, tmp_path: Path) -> None:
+    """Or have another; the old guide's own copy of the bank is in nobody's way."""
+    train(tmp_path / "guided", with_prior(start, OTHERS[1]))
+    for name, changes in (("plain", {"guide": 0, "guidance": 0.0}), ("other", {"guide": 4})):
+        begun = with_prior(tmp_path / "guided", changes, epochs=1)
+        model = train(tmp_path / name, begun)
+        assert model.config.prior.guide == changes["guide"] and (model.prior.guide is None) == (name == "plain")
+        assert torch.equal(model.bank.parts, store.load_model(start).bank.parts)
+
+
+def test_only_guidance_is_changed_without_training(start: Path, tmp_path: Path) -> None:
+    """It is no setting of the nets, so the weights are the model's."""
+    train(tmp_path / "guided", with_prior(start, OTHERS[1]))
+    found = with_prior(tmp_path / "guided", {"guidance": 0.3}, epochs=0)
+    model = train(tmp_path / "run", found)
+    assert model.prior.guidance == 0.3
+    own = store.load_model(tmp_path / "guided").prior
+    assert not tiny.differing(dict(own.state_dict()), dict(model.prior.state_dict()))
+
+
+def test_a_new_prior_that_is_not_trained_is_refused(start: Path, tmp_path: Path) -> None:
+    for changes in OTHERS[:3]:
+        hint = (
+            r"the prior has other settings than that of .*, so a new one has to be trained; give --prior-stage\.epochs"
+        )
+        with pytest.raises(InputError, match=hint) as caught:
+            train(tmp_path / "run", with_prior(start, changes, epochs=0))
+        assert "\n" not in str(caught.value) and not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize("step", [3, 5])
+def test_a_run_with_a_new_prior_ends_in_the_same_bits(
+    start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
+) -> None:
+    """Stopped in stage one: the new prior goes on, and is not begun anew."""
+    found = with_prior(start, OTHERS[1])
+    found = replace(found, prior_stage=replace(found.prior_stage, optimizer="muon", ema=0.9))
+    train(tmp_path / "whole", found)
+
+    def stop(seed: int, at: str, now: int, rank: int) -> None:
+        if (at, now) == ("prior", step):
+            raise KeyboardInterrupt
+        original(seed, at, now, rank)
+
+    original = loop.seed_step
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr(loop, "seed_step", stop)
+        train(tmp_path / "cut", found)
+    assert tiny.checkpoint(tmp_path / "cut")[1:] == ("prior", step // 2 * 2)
+    train(tmp_path / "cut", found)
+    assert not tiny.differing(tiny.weights(tmp_path / "cut"), tiny.weights(tmp_path / "whole"))
+    assert tiny.rows(tmp_path / "cut") == tiny.rows(tmp_path / "whole")
+
+
+def test_a_new_prior_by_the_command_line(start: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    folder = pictures(tmp_path / "mine", 12, 12)
+    command = ["train", str(folder), *words(start, "--out", str(tmp_path / "run")), "--prior.stem", "tokens"]
+    assert main([*command, "--prior.guide", "8", "--prior-stage.optimizer", "muon"]) == 0
+    model, own = store.load_model(tmp_path / "run"), store.load_model(start)
+    assert model.config.prior.stem == "tokens" and model.prior.guide is not None
+    assert torch.equal(model.bank.parts, own.bank.parts)
+    capsys.readouterr()
+    idle = [
+        "--init",
+        str(start),
+        "--prior-stage.epochs",
+        "0",
+        "--prior.stem",
+        "tokens",
+        "--out",
+        str(tmp_path / "other"),
+    ]
+    assert main(["train", str(folder), *idle]) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("npdraw: ") and error.count("\n") == 1 and "give --prior-stage.epochs" in error, error
+    assert not (tmp_path / "other").exists()
+
+
 # --- going on ---
 
 
@@ -209,8 +329,7 @@ def test_a_run_goes_on_from_another_folder(
             {"bank": {"parts": 7}},
             "bank.parts 7 does not fit the weights of .*, which are for 6; omit --bank.parts",
         ),
-        ({"prior": {"stem": "cells"}}, "prior.stem cells does not fit"),
-        ({"prior": {"stem_channels": 8}}, "omit --prior.stem-channels, or --init"),
+        ({"posterior": {"width": 16}}, "omit --posterior.width, or --init"),
         ({"decoder": {"likelihood": "mixture"}}, "decoder.likelihood mixture"),
         ({"data": {"canvas": 8}}, "data.canvas 8"),
     ],
@@ -287,7 +406,11 @@ WRONG = {
     "an npz of another size": ("train {npz} --init {start}", "8x8 grey, but"),
     "a set of another size": ("train digits --init {start}", "28x28 grey, but"),
     "other parts": ("train {mine} --init {start} --bank.parts 3", "bank.parts 3 does not fit"),
-    "a deeper prior": ("train {mine} --init {start} --prior.depth 2", "omit --prior.depth"),
+    "a deeper prior that is not trained": (
+        "train {mine} --init {start} --prior.depth 2 --prior-stage.epochs 0",
+        "so a new one has to be trained; give --prior-stage.epochs, or omit the settings of the prior",
+    ),
+    "a wider decoder": ("train {mine} --init {start} --decoder.width 16", "omit --decoder.width"),
     "another height": ("train {mine} --init {start} --data.height 16", "data.height 16"),
     "start without a value": ("train {mine} --init", "--init needs a value"),
 }

@@ -16,7 +16,7 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow
 from npdraw.model import NPDraw, flow_batch
-from npdraw.prior import fixed_batch
+from npdraw.prior import AttentionCache, Prior, fixed_batch
 from npdraw.words import plural
 
 
@@ -76,9 +76,7 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
 def sampling_plan(model: NPDraw, count: int, device: str) -> list[str]:
     """The plan for `count` samples."""
     c, batch = model.config, fixed_batch(model.device)
-    folded = c.prior.heads * c.prior.head_dim > c.prior.width
-    entry = c.prior.width if folded else 2 * c.prior.heads * c.prior.head_dim
-    cache = 4 * batch * model.grid.cells * c.prior.depth * entry
+    cache = 4 * batch * model.grid.cells * _cached(model.prior)
     pictures = count * c.data.channels * c.data.height * c.data.width
     weights = 4 * _count(model)
     flow = flow_batch(model.device) * _at_work(model.decoder) if isinstance(model.decoder, Flow) else 0
@@ -90,6 +88,13 @@ def sampling_plan(model: NPDraw, count: int, device: str) -> list[str]:
         f"cache {_mega(cache)}, pictures {_mega(pictures)}" + (f", a flow's activations {_mega(flow)}" if flow else ""),
         f"device: {device}",
     ]
+
+
+def _cached(prior: Prior) -> int:
+    """The numbers per step that a prior and its guide keep while they sample."""
+    caches = [AttentionCache(block.attention, 1, 1) for block in prior.blocks]  # type: ignore[arg-type]
+    own = sum(x.keys.numel() * (1 if x.folded else 2) for x in caches)
+    return own + (_cached(prior.guide) if prior.guide is not None and prior.guidance else 0)
 
 
 def _at_work(flow: Flow) -> int:
@@ -120,7 +125,8 @@ def _measure(config: Config, prior_batch: int, model_batch: int) -> tuple[NPDraw
         images, parsed = torch.zeros(b, d.channels, d.height, d.width), torch.zeros(b, dtype=torch.bool)
         return model.training_loss(images, drawing(b), noise, torch.ones(()), parsed, 1.0)
 
-    prior_kept = activations(lambda: model.prior.terms(drawing(prior_batch)))
+    priors = [model.prior] if model.prior.guide is None else [model.prior, model.prior.guide]
+    prior_kept = activations(lambda: [prior.terms(drawing(prior_batch)) for prior in priors])
     model.prior.requires_grad_(config.model_stage.joint)
     return model, (prior_kept, activations(model_loss))
 

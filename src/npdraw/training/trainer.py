@@ -105,11 +105,11 @@ def train(
 
 
 def _taken(start: NPDraw, model: NPDraw) -> dict[str, Tensor]:
-    """The weights that a model takes from another one. A prior of other sizes is new, except for its bank. A flow may
+    """The weights that a model takes from another one. A prior of other sizes is new; `model` has the bank. A flow may
     lack a guide, or the channel of maps in its first layer. That channel starts at 0, so the flow starts unchanged."""
     found, wanted = start.state_dict(), model.state_dict()
     if new_prior(model.config, start.config):
-        found = {name: x for name, x in found.items() if not name.startswith("prior.") or ".bank." in name}
+        found = {name: x for name, x in found.items() if not name.startswith("prior.")}
     for name, x in found.items():
         if name.startswith("decoder.") and x.ndim == 4 and wanted[name].shape[1] == x.shape[1] + 1:
             found[name] = torch.cat([x, torch.zeros_like(x[:, :1])], dim=1)
