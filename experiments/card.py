@@ -46,7 +46,8 @@ def drawn(config: Config) -> str:
     x = config.decoder
     flow = f", {x.evaluations} evaluations, freedom {x.freedom:g}" if x.likelihood == "flow" else ""
     guided = f", guidance {x.guidance:g}" if x.guidance else ""
-    return f"temperature {config.temperature:g}{flow}{guided}"
+    pushed = f", guidance of the prior {config.prior.guidance:g}" if config.prior.guidance else ""
+    return f"temperature {config.temperature:g}{flow}{guided}{pushed}"
 
 
 def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
@@ -60,7 +61,7 @@ def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
     return f"""# The `{name}` model
 
 NP-DRAW (Zeng et al., UAI 2021) of {facts.title}, {images}: {c.bank.parts} parts of {k} x {k}, T = {grid.cells} steps,
-{parameters(model)}, in half precision{"" if model.has_likelihood else ", convolutions of the flow in 8 bits"}.{past}
+{parameters(model)}, in half precision{"" if model.has_likelihood else ", most weights in 8 bits"}.{past}
 
     npdraw sample {name} --out samples
     NPDraw.from_pretrained("{name}").sample(64)

@@ -128,7 +128,7 @@ class Service:
         if cell >= drawing.steps:
             raise InputError(f"there is no such cell; cells are from 0 to {drawing.steps - 1}")
         what, where, whether = (
-            logits[0, -1] for logits in self.model.prior.choices(drawing.first(cell + 1).to(self.model.device))
+            logits[0, -1] for logits in self.model.prior.sampled_choices(drawing.first(cell + 1).to(self.model.device))
         )
         here = whether.sigmoid() * where.softmax(0)[cell]
         return schemas.Odds(what=what.softmax(0).tolist(), whether=float(here))
