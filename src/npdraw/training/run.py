@@ -22,15 +22,15 @@ STAGES = ("prior", "guide", "model", "done")
 class Run:
     """The files of a run. Only the first process writes; all may read."""
 
-    def __init__(self, folder: Path, config: Config, writes: bool):
+    def __init__(self, folder: Path, config: Config, writes: bool = True):
         self.folder, self.config, self.writes = folder, config, writes
         self.made: dict[str, Any] = {}  # the provenance of this process (provenance.py)
         self._events: dict[str, Any] = {}
 
     @classmethod
-    def open(cls, folder: str | Path, config: Config, writes: bool = True) -> "Run":
+    def open(cls, folder: str | Path, config: Config) -> "Run":
         """Open a directory without writing: a new or empty one, or one that holds a run of the same config."""
-        run = cls(Path(folder), config, writes)
+        run = cls(Path(folder), config)
         if run.folder.exists() and not run.folder.is_dir():
             raise InputError(f"{folder} is a file; choose a folder for the run")
         if run.started:
