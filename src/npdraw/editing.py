@@ -101,8 +101,9 @@ class Pasted(NamedTuple):
 
 
 def paste(
-    model: "NPDraw", pictures: Tensor, a: Drawing, b: Drawing, places: Sequence[int], seed: int = 0, **how: Any
-) -> Pasted:
+    model: "NPDraw", pictures: Tensor, a: Drawing, b: Drawing, places: Sequence[int], seed: int | Sequence[int] = 0,
+    **how: Any,
+) -> Pasted:  # fmt: skip
     """Pictures (B,C,H,W) of drawings A with B's cells in these places. Only cells that differ are made anew, so the
     rest of a picture stays. `how` are options of `NPDraw.redraw`."""
     drawing = compose(a, b, places)
