@@ -608,7 +608,7 @@ def test_all_that_applies_is_scored(tmp_path: Path) -> None:
     found = evaluate(["flow", "--seed", "30"], tmp_path / "all")
     wanted = {"fid", "kid", "precision", "nearest_median", "rfid_parse", "rfid_posterior", "psnr_posterior"}
     wanted |= {"perplexity", "kept_parses_fid", "kept_sketches_fid", "kept_sketches_found", "diversity"}
-    wanted |= {f"edit_{kind}_{row}" for kind in edits.KINDS for row in ("beyond", "found", "near", "fid_3")}
+    wanted |= {f"edit_{kind}_{row}" for kind in edits.EDIT_KINDS for row in ("beyond", "found", "near", "fid_3")}
     assert wanted | {"edit_none_fid_3", "found_drawing", "found_sketch"} <= found["scores"].keys()
     assert not any(key.startswith(("nll", "locality")) for key in found["scores"])
     assert (
@@ -640,7 +640,7 @@ def test_edits_are_those_of_the_verbs(model: NPDraw, tmp_path: Path) -> None:
     ceiling = edits.found(free, to_bytes(free.decode(free.parse(held_out), freedom=0.0)), free.parse(held_out))
     assert scores["found_drawing"]["value"] == 1
     assert scores["found_sketch"]["value"] == edits.found(free, pictures, sample.sketch).share < 1
-    for kind in edits.KINDS:
+    for kind in edits.EDIT_KINDS:
         changed, cells = edits.edit(sample.drawing, free.bank.parts, free.grid, kind, 3)
         kept = [free.redraw(pictures[i : i + 1], changed[i : i + 1], cells[i : i + 1], 3 + i)[0] for i in range(n)]
         new = edits.found(free, to_bytes(torch.stack(kept)), changed, cells)

@@ -175,10 +175,10 @@ def _upright(image: Image.Image) -> Image.Image:
 def _flatten(image: Image.Image, paper: int) -> Image.Image:
     """A picture as L or RGB, with transparent pixels placed on `paper` (0 or 255)."""
     if image.mode.startswith("I"):  # 16 bits: 65535 = 255 * 257
-        to_float64: NDArray[Any] = np.asarray(image).astype(np.int64)
-        grey = ((to_float64.clip(0, 65535) + 128) // 257).astype(np.uint8)
+        wide: NDArray[Any] = np.asarray(image).astype(np.int64)
+        grey = ((wide.clip(0, 65535) + 128) // 257).astype(np.uint8)
         if isinstance(hidden := image.info.get("transparency"), int):
-            grey[to_float64 == hidden] = paper
+            grey[wide == hidden] = paper
         return Image.fromarray(grey)
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA")).astype(np.uint16)  # (H, W, 4)

@@ -95,11 +95,11 @@ class Writer:
 
     def _widen(self, part: str, channels: int) -> None:
         """Repeat the one channel of a part."""
-        to_float64 = self._file(part).with_suffix(".wide")
-        with open(to_float64, "wb") as file:
+        wider = self._file(part).with_suffix(".wide")
+        with open(wider, "wb") as file:
             for block in self._blocks(part):
                 file.write(np.repeat(block, channels, axis=1).data)
-        os.replace(to_float64, self._file(part))
+        os.replace(wider, self._file(part))
         self.shapes[part][1] = channels
 
 

@@ -26,7 +26,7 @@ from npdraw.noise import categorical, seed_list, to_float64, uniform
 from npdraw.progress import Progress
 from npdraw.words import plural
 
-KINDS = {"part": "one part", "box": "3 x 3 cells", "region": "upper rows"}
+EDIT_KINDS = {"part": "one part", "box": "3 x 3 cells", "region": "upper rows"}
 BOX, ROWS = 3, 3 / 8  # cells of a box's side; share of the rows in the region
 NEAREST = 8
 _STREAM = 23  # of the random numbers of edits
@@ -148,7 +148,7 @@ def edited(
     changed, cells = edit(drawings, model.bank.parts, model.grid, kind, seed)
     size = IMAGES_AT_ONCE if model.has_likelihood else max(16, flow_batch(model.device))
     made = [pictures[:0]]
-    progress.start(f"edits of {KINDS[kind]}", len(pictures))
+    progress.start(f"edits of {EDIT_KINDS[kind]}", len(pictures))
     for i in range(0, len(pictures), size):
         which = slice(i, i + size)
         drawn = model.redraw(pictures[which], changed[which], cells[which], seed + i, **how)
@@ -171,7 +171,7 @@ def diversity(model: NPDraw, drawings: Drawing, **how: Any) -> Diversity:
 # --- rows ---
 
 
-def rows(
+def edit_rows(
     model: NPDraw,
     drawn: Drawn,
     ceiling: Found,
@@ -190,7 +190,7 @@ def rows(
     control = found(model, pixels.roll(1, 0), drawing) if n > 1 else None
     if distance:
         yield distance("edit_none", "unedited samples, ", pixels, plural(n, "picture"))
-    for kind, words in KINDS.items():
+    for kind, words in EDIT_KINDS.items():
         x = edited(model, pixels, drawing, kind, seed, progress, **how)
         if not x.beyond.edits:  # with few samples there may be no change to take a share of
             continue
