@@ -120,7 +120,7 @@ def prepared(
     temporary = folder.with_name(f".{folder.name}.tmp")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with alone(folder.with_name(f".{folder.name}.lock"), f"preparing {name}", progress or Progress(quiet=True)):
+        with alone(folder, f"preparing {name}", progress or Progress(quiet=True)):
             try:
                 return _open(folder, name, fingerprint)
             except DAMAGE:
