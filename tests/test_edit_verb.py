@@ -277,7 +277,7 @@ def test_a_png_that_carries_its_drawing_is_taken_as_that_drawing(
     drawing = Drawing(what, where, torch.ones(1, cells, dtype=torch.bool))
     weights = store.weights_hash("grey")[:16] if own else "0" * 16
     with Image.open("grey-a.png") as image:
-        image.save("grey-a.png", pnginfo=show.inscribed(drawing, "gr\x1bey", weights, None))
+        image.save("grey-a.png", pnginfo=show.Inscription(drawing, "gr\x1bey", weights, None).info())
     assert edit("grey", "0,0,7,5", "out") == 0
     said = capsys.readouterr().out
     other = "grey-a.png was drawn by another model ('gr\\x1bey'): its drawing is not used, the picture is drawn again\n"

@@ -52,9 +52,16 @@ def own_pixels(model: NPDraw, data: bytes) -> Tensor | None:
     except Exception:  # decoders raise many errors on broken files; `open_picture` reports them
         return None
     small = pixels[::scale, ::scale]
-    if not np.array_equal(np.repeat(np.repeat(small, scale, 0), scale, 1), pixels):
+    if not np.array_equal(show.enlarged(small, scale), pixels):
         return None
-    found = torch.from_numpy(small.copy()).reshape(1, c.height, c.width, c.channels).permute(0, 3, 1, 2)
+    return from_shown(model, torch.from_numpy(small.copy()))
+
+
+def from_shown(model: NPDraw, pixels: Tensor) -> Tensor:
+    """The bytes of a picture, channels last, with the light and dark that a person sees: as the model sees them.
+    (1,C,H,W) uint8"""
+    c = model.config.data
+    found = pixels.reshape(1, c.height, c.width, c.channels).permute(0, 3, 1, 2)
     return 255 - found if c.inverted else found
 
 

@@ -253,7 +253,7 @@ def test_drawn_parts_are_found_again_and_this_is_told(
 def sampled_png(model: NPDraw, seed: int, path: Path, freedom: float | None = None) -> Drawing:
     """A sample as `sample --png` saves it: its picture's parse, its seed and its freedom are in the PNG."""
     images, drawing = model.depict(model.prior.sample(1, seed=seed), seed, freedom=freedom)
-    said = show.inscribed(drawing, "flow", store.weights_hash("flow")[:16], seed, freedom)
+    said = show.Inscription(drawing, "flow", store.weights_hash("flow")[:16], seed, freedom).info()
     Image.fromarray(shown(images)[0]).save(path, pnginfo=said)
     return drawing
 
@@ -504,7 +504,7 @@ def test_an_animation_of_a_large_seed_and_of_a_drawing_that_does_not_fit(
     run("animate flow ~/one.json", tmp_path / "film")
     assert torch.equal(finals.pop(), model.decode(drawing, seed))
     run("complete flow ~/one.json --keep 0-4 --count 1", tmp_path / "out")
-    said = show.inscribed(drawing.first(2), "flow", store.weights_hash("flow")[:16], 3)
+    said = show.Inscription(drawing.first(2), "flow", store.weights_hash("flow")[:16], 3).info()
     Image.fromarray(pixels(own)).save(own, pnginfo=said)  # written by hand: the picture is drawn anew
     run(f"animate flow {own}", tmp_path / "film")
     assert len(finals) == 1

@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from npdraw.bank import squares
-from npdraw.canvas import Grid, mask_cells, parts_by_place, to_bytes, to_unit
+from npdraw.canvas import Grid, cell_pixels, parts_by_place, to_bytes, to_unit
 from npdraw.drawing import Drawing
-from npdraw.editing import tidy
+from npdraw.editing import from_cells, tidy
 from npdraw.evaluation.protocol import Drawn
 from npdraw.evaluation.score import Score, figure, known
 from npdraw.model import IMAGES_AT_ONCE, NPDraw, flow_batch
@@ -91,8 +91,7 @@ def edit(drawing: Drawing, parts: Tensor, grid: Grid, kind: str, seed: int) -> t
     else:
         within = (places // grid.columns < max(1, round(ROWS * grid.rows))).expand(own.shape)
     cells = within & (own != other)
-    what = torch.where(cells, other, own)
-    return Drawing(what, places.expand(own.shape), what >= 0), cells
+    return from_cells(torch.where(cells, other, own)), cells
 
 
 # --- how far a change spreads ---
@@ -101,8 +100,7 @@ def edit(drawing: Drawing, parts: Tensor, grid: Grid, kind: str, seed: int) -> t
 def around(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
     """Cells (B,L) bool and all cells that touch them, as pixels of an image of (height, width): (B,H,W), 0 or 1"""
     table = cells.cpu().float().reshape(-1, 1, grid.rows, grid.columns)
-    near = F.max_pool2d(table, 3, 1, 1).flatten(1)  # (B,L)
-    return F.interpolate(grid.join(mask_cells(near, grid, torch.float32)), size)[:, 0]
+    return cell_pixels(F.max_pool2d(table, 3, 1, 1).flatten(1), grid, size)[:, 0]
 
 
 def spread(before: Tensor, after: Tensor, within: Tensor) -> Share:
