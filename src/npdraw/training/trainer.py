@@ -54,13 +54,7 @@ def prepare(config: Config, data: ImageSet, folder: str | Path) -> Run:
     return Run.open(folder, settle(config, data))
 
 
-def train_prepared(
-    run: Run,
-    data: ImageSet,
-    device: str = "cpu",
-    quiet: bool = False,
-    network: Callable[..., Extractor] = load_inception,
-) -> NPDraw:
+def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: Callable[..., Extractor]) -> NPDraw:
     """`train` for a run that `prepare` made with the same data."""
     config, folder = run.config, run.folder
     fabric = make_fabric(config, device)
