@@ -21,6 +21,7 @@ from npdraw.data.images import PARTS, ImageSet
 from npdraw.data.pictures import INVERTED, LOOKED_AT, WHITE, looks_like_paper
 from npdraw.data.prepared import BLOCK
 from npdraw.errors import InputError
+from npdraw.words import first_line
 
 # what zipfile, zlib and numpy's header parser raise on a damaged file
 _DAMAGE = (OSError, ValueError, EOFError, KeyError, SyntaxError, NotImplementedError, zipfile.BadZipFile, zlib.error)
@@ -37,7 +38,7 @@ def load_npz(path: Path, reading: Reading) -> ImageSet:
     except InputError:
         raise
     except _DAMAGE as error:
-        raise InputError(f"{path} is damaged ({_first_line(error)}); write it again with numpy.savez") from error
+        raise InputError(f"{path} is damaged ({first_line(error)}); write it again with numpy.savez") from error
 
 
 def _read(path: Path, archive: Mapping[str, Any], reading: Reading) -> ImageSet:
@@ -127,7 +128,3 @@ def _array(path: Path, archive: Mapping[str, Any], key: str) -> NDArray[Any]:
     if not isinstance(array, np.ndarray):
         raise InputError(f"{key} in {path} is not a numpy array; write the file with numpy.savez")
     return array
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

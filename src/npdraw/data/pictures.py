@@ -24,7 +24,7 @@ from npdraw.config import Reading
 from npdraw.data.prepared import BLOCK, Writer
 from npdraw.errors import InputError
 from npdraw.progress import Progress
-from npdraw.words import plural
+from npdraw.words import first_line, plural
 
 LARGEST_SIDE = 256  # pixels per side of images that need no `--size`
 MOST_BROKEN = 0.25  # the share of files that may be broken
@@ -156,12 +156,11 @@ def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
     except UnidentifiedImageError:
         return "not an image that can be read"
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error, ... on broken files
-        return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
-    if pixels.ndim == 2:
-        return _Picture(pixels[None], stored_grey, enlarged)
-    if reading.colour == "auto" and (pixels == pixels[..., :1]).all():
-        return _Picture(pixels[None, ..., 0], stored_grey, enlarged)
-    return _Picture(pixels.transpose(2, 0, 1), stored_grey, enlarged)
+        return first_line(error)
+    pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    if reading.colour == "auto" and (pixels == pixels[:1]).all():
+        pixels = pixels[:1]
+    return _Picture(pixels, stored_grey, enlarged)
 
 
 def _upright(image: Image.Image) -> Image.Image:

@@ -70,6 +70,11 @@ def shuffled(count: int, seed: int) -> Tensor:
     return torch.argsort(draws, stable=True)
 
 
+def scattered(most: int, total: int) -> Tensor:
+    """At most `most` of `range(total)`, ascending, by a fixed shuffle, because images may be sorted by class: (n,)"""
+    return shuffled(total, 0)[:most].sort().values
+
+
 def _share(split: Split, count: int) -> Fraction:
     """The exact share of a count: 58 % of 50 is 29, though 0.58 * 50 is a little less."""
     return Fraction(str(split.percent)) * count / 100
