@@ -175,6 +175,11 @@ def evenly(most: int, total: int) -> Tensor:
     return torch.arange(count) * total // count
 
 
+def every_nth(most: int, total: int) -> slice:
+    """Every n-th of `total`, from the first one, with the least n that leaves at most `most`."""
+    return slice(None, None, max(1, -(-total // most)))
+
+
 def binarise(images: Tensor, seeds: Tensor) -> Tensor:
     """Images (N,C,H,W) in [0, 1] with every pixel drawn as 0 or 1, by seeds (N,): the same in any batch."""
     draws = uniform(seeds.to(images.device), images[0].numel(), stream=_INK_STREAM).reshape(images.shape)

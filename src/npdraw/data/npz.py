@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from npdraw.config import Reading
-from npdraw.data.images import PARTS, ImageSet
+from npdraw.data.images import PARTS, ImageSet, every_nth
 from npdraw.data.pictures import INVERTED, LOOKED_AT, WHITE, looks_like_paper
 from npdraw.data.prepared import BLOCK
 from npdraw.errors import InputError
@@ -60,7 +60,8 @@ def _read(path: Path, archive: Mapping[str, Any], reading: Reading) -> ImageSet:
     for option, value in reading.asked.items():
         if option != "invert":
             raise InputError(f"an .npz is read as it is; omit --{option} {value}, or write other images to {path}")
-    on_paper = reading.invert == "auto" and looks_like_paper(images["train"][:: -(-len(images["train"]) // LOOKED_AT)])
+    some = images["train"][every_nth(LOOKED_AT, len(images["train"]))]
+    on_paper = reading.invert == "auto" and looks_like_paper(some)
     grey = images["train"].shape[3] == 1
     inverted = reading.invert == "yes" or (on_paper and grey)
     tensors = {part: torch.from_numpy(_channels_first(array, inverted)) for part, array in images.items()}

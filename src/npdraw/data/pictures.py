@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from npdraw.config import Reading
+from npdraw.data.images import every_nth
 from npdraw.data.prepared import BLOCK, Writer
 from npdraw.errors import InputError
 from npdraw.progress import Progress
@@ -208,7 +209,7 @@ def _fit(image: Image.Image, reading: Reading) -> tuple[Image.Image, bool]:
 
 def _paper(items: Sequence[Item], pool: ThreadPoolExecutor) -> int:
     """The background of transparent pictures: white if the content of some of them, evenly spaced, is dark."""
-    some = items[:: -(-len(items) // SAMPLED)] if items else []
+    some = items[every_nth(SAMPLED, len(items))]
     sums = [found for found in pool.map(_shown, some) if found is not None]
     light, opaque = (sum(column) for column in zip(*sums)) if sums else (0.0, 0.0)
     return 255 if sums and light < 0.25 * 255 * opaque else 0

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from npdraw.data.images import ImageSet
+from npdraw.data.images import ImageSet, every_nth
 from npdraw.data.locks import alone
 from npdraw.errors import InputError
 from npdraw.progress import Progress
@@ -61,7 +61,7 @@ class Writer:
     def some(self, part: str, most: int) -> NDArray[np.uint8]:
         """Some written images, evenly spaced: (n, C, H, W). They are read, because a map would cover all images."""
         count, *shape = self.shapes[part]
-        chosen = range(0, count, -(-count // most))
+        chosen = range(count)[every_nth(most, count)]
         images = np.empty((len(chosen), *shape), dtype=np.uint8)
         with open(self._file(part), "rb") as file:
             for i, image in zip(chosen, images):
