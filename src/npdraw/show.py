@@ -292,19 +292,15 @@ class Inscription(NamedTuple):
 def save_picture(image: Image.Image, path: Path | str, said: Inscription | None = None) -> Path:
     """Write one PNG."""
     with replacing(Path(path)) as temporary:
-        _save_png(image, temporary, said)
+        image.save(temporary, "PNG", optimize=True, pnginfo=said and said.info())
     return Path(path)
 
 
 def png(image: Image.Image, said: Inscription | None = None, small: bool = True) -> bytes:
     """The bytes of a PNG. A `small` one takes longer to make."""
     buffer = io.BytesIO()
-    _save_png(image, buffer, said, small)
+    image.save(buffer, "PNG", optimize=small, pnginfo=said and said.info())
     return buffer.getvalue()
-
-
-def _save_png(image: Image.Image, to: Path | io.BytesIO, said: Inscription | None, small: bool = True) -> None:
-    image.save(to, "PNG", optimize=small, pnginfo=said and said.info())
 
 
 def inscription(data: bytes) -> Inscription | None:
