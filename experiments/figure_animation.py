@@ -11,7 +11,6 @@ from pathlib import Path
 
 from marked import put
 from npdraw import show, store
-from npdraw.canvas import render_steps
 
 ROOT = Path(__file__).parents[1]
 SEEDS = range(16)
@@ -23,9 +22,7 @@ def main(names: list[str]) -> None:
     for name in names:
         model = store.load_model(name)
         drawn = model.sample(seed=SEEDS)
-        canvases, masks = render_steps(drawn.drawing, model.bank.parts, model.grid)
-        images, empty = model.to_display(drawn.images), float(model.config.data.inverted)
-        frames = show.animation_frames(model.to_display(canvases), masks, drawn.drawing.whether, images, empty=empty)
+        frames = show.drawing_frames(model, drawn.drawing, model.to_display(drawn.images))
         path = ROOT / "docs" / "images" / f"animation-{name}.gif"
         with tempfile.TemporaryDirectory() as folder:  # a film is written too, which the page does not need
             gif, _ = show.save_animation(frames, Path(folder) / name)

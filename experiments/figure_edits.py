@@ -16,8 +16,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from npdraw import NPDraw, editing, show, store
-from npdraw.canvas import to_bytes, to_unit
-from npdraw.completing import complete
+from npdraw.canvas import to_unit
+from npdraw.completing import complete_picture
 from npdraw.data import ImageSet, load
 from npdraw.drawing import Drawing
 
@@ -45,7 +45,11 @@ def by_hand(model: NPDraw, data: ImageSet) -> Rows:
     """Photographs, the photographs that the regions come from, the edited drawings, and the results."""
     a, b, boxes = zip(*BY_HAND)
     before, other = _numbered(data, a), _numbered(data, b)
-    edited, after = _edited(model, before, model.parse(before), model.parse(other), list(boxes), [0] * len(a))
+    own, others = model.parse(before), model.parse(other)
+    pasted = [
+        editing.paste(model, before[[i]], own[i], others[i], _places(model, region)) for i, region in enumerate(boxes)
+    ]
+    edited, after = Drawing.cat([x.drawing for x in pasted]), torch.cat([x.pictures for x in pasted])
     return {"photograph": before, "another": other, "edited": model.render(edited), "result": after}
 
 
@@ -53,33 +57,29 @@ def in_order(model: NPDraw, data: ImageSet) -> Rows:
     """Each photograph, edited with the upper three rows of the next one."""
     found = _numbered(data, FIRST)
     drawn, n = model.parse(found), len(found) - 1
-    edited, after = _edited(model, found[:n], drawn[:n], drawn[1:], [UPPER] * n, [0] * n)
-    return {"photograph": found[:n], "edited": model.render(edited), "result": after}
+    pasted = editing.paste(model, found[:n], drawn[:n], drawn[1:], _places(model, UPPER), [0] * n)
+    return {"photograph": found[:n], "edited": model.render(pasted.drawing), "result": pasted.pictures}
 
 
 def samples(model: NPDraw) -> Rows:
     """Samples of COLUMNS seeds, each edited with the upper three rows of the next; both use the noise of its seed."""
     drawn, height, width = model.sample(COLUMNS + 1), *model.decoder.size
-    before, n = drawn.images[:-1], COLUMNS
-    upper = [[(0, 0, width, 3 * height // model.grid.rows)]] * n
-    edited, after = _edited(model, before, drawn.drawing[:-1], drawn.drawing[1:], upper, list(range(n)))
+    before, upper = drawn.images[:-1], _places(model, [(0, 0, width, 3 * height // model.grid.rows)])
+    after, edited, _ = editing.paste(model, before, drawn.drawing[:-1], drawn.drawing[1:], upper)
     canvases = {"drawing": drawn.canvases[:-1], "edited": model.render(edited)}
     return {"sample": before, **canvases, "result": after, "change": (after - before).abs()}
 
 
 def completions(model: NPDraw) -> Rows:
     """The upper half of each of three samples, and completions of it, all with the noise of the sample's seed."""
-    fixed, n = torch.arange(model.grid.cells) < model.grid.cells // 2, COLUMNS - 1
-    free = (~fixed).nonzero().flatten().tolist()
+    fixed = torch.arange(model.grid.cells) < model.grid.cells // 2
     drawn, canvases, images = model.sample(3), list[Tensor](), list[Tensor]()
     for seed in range(3):
         picture, kept = drawn.images[seed : seed + 1], drawn.drawing[seed]
-        found = complete(model.prior, kept, fixed, n).drawings
-        made = model.redraw(picture.expand(n, -1, -1, -1), found, ~fixed, [seed] * n, freedom=None, keep=False)
-        ended = editing.compose(kept, model.parse(to_bytes(made)), free)
+        done = complete_picture(model, picture, kept, fixed, COLUMNS - 1, noise=seed)
         begun = Drawing(kept.what, kept.where, kept.whether & fixed)
-        canvases += [model.render(begun), model.render(ended)]
-        images += [picture, made]
+        canvases += [model.render(begun), model.render(done.drawings)]
+        images += [picture, done.pictures]
     return {"drawing": torch.cat(canvases), "image": torch.cat(images)}
 
 
@@ -98,16 +98,9 @@ def freedoms(model: NPDraw) -> Rows:
     return rows
 
 
-def _edited(
-    model: NPDraw, before: Tensor, a: Drawing, b: Drawing, boxes: list[list[editing.Box]], seeds: list[int]
-) -> tuple[Drawing, Tensor]:
-    """Drawings A with B's cells in boxes of pixels (each drawing has its own boxes), and their pictures (B,C,H,W)."""
-    size, composed = model.decoder.size, list[Drawing]()
-    for i, own in enumerate(boxes):
-        places = {place for box in own for place in editing.region(model.grid, box, size)}
-        composed.append(editing.compose(a[i], b[i], sorted(places)))
-    edited = Drawing.cat(composed)
-    return edited, model.redraw(before, edited, editing.differ(a, edited), seeds)
+def _places(model: NPDraw, boxes: list[editing.Box]) -> list[int]:
+    """The places in boxes of pixels."""
+    return sorted({place for box in boxes for place in editing.region(model.grid, box, model.decoder.size)})
 
 
 def _numbered(data: ImageSet, numbers: Sequence[int]) -> Tensor:

@@ -108,14 +108,14 @@ Shot = tuple[str, Callable[[Page], None], dict[str, Any]]
 
 
 def main() -> None:
-    to_float64 = {"width": 1440, "height": 970}
+    wide = {"width": 1440, "height": 970}
     shots: dict[str, list[Shot]] = {
         "digits": [
-            ("region", region, {"viewport": to_float64, "color_scheme": "light"}),
-            ("pen", pen, {"viewport": to_float64, "color_scheme": "dark"}),
+            ("region", region, {"viewport": wide, "color_scheme": "light"}),
+            ("pen", pen, {"viewport": wide, "color_scheme": "dark"}),
             ("narrow", pen, {"viewport": {"width": 375, "height": 940}, "device_scale_factor": 2}),
         ],
-        "celeba-plus": [("face", face, {"viewport": to_float64, "color_scheme": "dark"})],
+        "celeba-plus": [("face", face, {"viewport": wide, "color_scheme": "dark"})],
     }
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])

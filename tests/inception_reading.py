@@ -99,9 +99,9 @@ def _layer(t: Tensors, name: str, x: Tensor, stride: int = 1, pad: tuple[int, in
 def _shifts(x: Tensor, stride: int, pad: int, empty: float) -> list[Tensor]:
     """The nine values that each 3 x 3 window sees, as nine images."""
     x = F.pad(x, (pad, pad, pad, pad), value=empty)
-    high, to_float64 = ((side - 3) // stride + 1 for side in x.shape[2:])
+    high, wide = ((side - 3) // stride + 1 for side in x.shape[2:])
     return [
-        x[:, :, i : i + stride * (high - 1) + 1 : stride, j : j + stride * (to_float64 - 1) + 1 : stride]
+        x[:, :, i : i + stride * (high - 1) + 1 : stride, j : j + stride * (wide - 1) + 1 : stride]
         for i in range(3)
         for j in range(3)
     ]

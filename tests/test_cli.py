@@ -136,6 +136,16 @@ def test_same_command_goes_on_and_another_config_is_refused(
     assert "prior.depth" in capsys.readouterr().err
 
 
+def test_a_run_is_prepared_once(home: Path, run: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The digest of the images is a part of this, and the hash of the weights to start from."""
+    from npdraw.training import trainer
+
+    settle, settled = trainer.settle, list[str]()
+    monkeypatch.setattr(trainer, "settle", lambda config, data: settled.append(data.name) or settle(config, data))
+    assert main(["train", str(home / "bars.npz"), "--out", run, *TINY]) == 0
+    assert len(settled) == 1
+
+
 def test_yaml_file_and_folder_as_targets(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -600,10 +610,10 @@ def test_interrupt_and_failed_training(
     from npdraw.errors import TrainingError
 
     def raising(error: BaseException) -> None:
-        def train(*_: object, **__: object) -> None:
+        def train_prepared(*_: object, **__: object) -> None:
             raise error
 
-        monkeypatch.setattr("npdraw.training.train", train)
+        monkeypatch.setattr("npdraw.training.trainer.train_prepared", train_prepared)
 
     words = ["train", str(home / "bars.npz"), "--out", str(tmp_path / "run"), *TINY]
     raising(KeyboardInterrupt())

@@ -254,7 +254,7 @@ def test_a_png_that_carries_its_drawing_says_so(parts: int, capsys: pytest.Captu
     what, where = torch.full((1, CELLS), parts - 1), torch.arange(CELLS)[None]
     drawing = Drawing(what, where, torch.ones(1, CELLS, dtype=torch.bool))
     with Image.open("grey.png") as image:
-        image.save("grey.png", pnginfo=show.inscribed(drawing, "grey", store.weights_hash("grey")[:16], None))
+        image.save("grey.png", pnginfo=show.Inscription(drawing, "grey", store.weights_hash("grey")[:16], None).info())
     assert run("grey grey.png --keep 0-3 --count 1 --out out") == 0
     kept = drawing if parts == 6 else parsed("grey")[1]
     assert ("grey.png carries its drawing" in capsys.readouterr().out) == (parts == 6)

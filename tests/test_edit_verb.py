@@ -138,8 +138,8 @@ def test_edit_is_the_reading(
 def test_the_region_is_outlined_on_b_and_on_what_is_composed(home: Path) -> None:
     assert edit("colour", "4,0,16,8", "out") == 0
     sheet = np.asarray(Image.open("out/edit.png"))
-    to_float64 = (sheet.shape[1] - 4) // 6
-    marked = [(sheet[:, i * to_float64 : (i + 1) * to_float64] == show.ACCENT).all(-1).sum() for i in range(6)]
+    width = (sheet.shape[1] - 4) // 6
+    marked = [(sheet[:, i * width : (i + 1) * width] == show.ACCENT).all(-1).sum() for i in range(6)]
     assert [bool(count) for count in marked] == [False, False, False, True, True, False] and marked[3] == marked[4]
 
 
@@ -277,7 +277,7 @@ def test_a_png_that_carries_its_drawing_is_taken_as_that_drawing(
     drawing = Drawing(what, where, torch.ones(1, cells, dtype=torch.bool))
     weights = store.weights_hash("grey")[:16] if own else "0" * 16
     with Image.open("grey-a.png") as image:
-        image.save("grey-a.png", pnginfo=show.inscribed(drawing, "gr\x1bey", weights, None))
+        image.save("grey-a.png", pnginfo=show.Inscription(drawing, "gr\x1bey", weights, None).info())
     assert edit("grey", "0,0,7,5", "out") == 0
     said = capsys.readouterr().out
     other = "grey-a.png was drawn by another model ('gr\\x1bey'): its drawing is not used, the picture is drawn again\n"

@@ -259,8 +259,8 @@ def test_curves_skip_what_is_not_there(tmp_path: Path) -> None:
     rows = [{"stage": "prior", "step": i, "loss": 9.0 - i} for i in range(9)]
     rows += [{"stage": "model", "step": 3, "loss": float("nan"), "elbo": -4.0}]
     small = show.curves(rows, tmp_path / "one.png", ["loss"])
-    to_float64 = show.curves(rows, tmp_path / "three.png", ["loss", "elbo", "absent"])
-    with Image.open(small) as one, Image.open(to_float64) as three:
+    wide = show.curves(rows, tmp_path / "three.png", ["loss", "elbo", "absent"])
+    with Image.open(small) as one, Image.open(wide) as three:
         assert three.width > 2.5 * one.width and one.height == three.height
         assert len(np.unique(pixels(one).reshape(-1, 3), axis=0)) > 20  # something is drawn
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one.png", "three.png"]

@@ -27,6 +27,7 @@ from npdraw.config import (
     Split,
 )
 from npdraw.data import ImageSet, Subset, is_images, is_pictures, is_prepared, load, select
+from npdraw.data.images import every_nth
 from npdraw.errors import InputError
 from npdraw.extras import TRAINING, need
 from npdraw.progress import Progress
@@ -106,7 +107,7 @@ def _epochs(images: int, count: int) -> int:
 
 def _parts(images: Subset, grid: Grid, most: int) -> int:
     """The usual number of parts for such images, but at most a quarter of the different patches."""
-    some = Subset(images.images, images.index[:: -(-len(images) // LOOKED_AT)])
+    some = Subset(images.images, images.index[every_nth(LOOKED_AT, len(images))])
     patches = sample_patches(Shrunk(some, grid), grid.part_size, PATCHES, seed=0)
     return max(1, min(most, len(torch.unique(patches, dim=0)) // 4))
 

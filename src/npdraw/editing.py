@@ -38,7 +38,7 @@ def tidy(drawing: Drawing, parts: Tensor, grid: Grid) -> Drawing:
     cells, times = parts_by_place(drawing.check(len(parts), grid.cells), grid.cells)  # (B,L) each
     left = last_cells(drawing, parts, grid.cells)[times > 1]  # (repeated,D)
     cells[times > 1] = bank.nearest(left, parts.flatten(1))[0]
-    return _drawing(cells)
+    return from_cells(cells)
 
 
 def parse_box(text: str) -> Box:
@@ -83,7 +83,7 @@ def compose(a: Drawing, b: Drawing, places: Sequence[int]) -> Drawing:
         _check_place(a, place)
     first, second = _matching([a, b])
     first[:, list(places)] = second[:, list(places)]
-    return _drawing(first)
+    return from_cells(first)
 
 
 def differ(a: Drawing, b: Drawing) -> Tensor:
@@ -101,8 +101,9 @@ class Pasted(NamedTuple):
 
 
 def paste(
-    model: "NPDraw", pictures: Tensor, a: Drawing, b: Drawing, places: Sequence[int], seed: int = 0, **how: Any
-) -> Pasted:
+    model: "NPDraw", pictures: Tensor, a: Drawing, b: Drawing, places: Sequence[int], seed: int | Sequence[int] = 0,
+    **how: Any,
+) -> Pasted:  # fmt: skip
     """Pictures (B,C,H,W) of drawings A with B's cells in these places. Only cells that differ are made anew, so the
     rest of a picture stays. `how` are options of `NPDraw.redraw`."""
     drawing = compose(a, b, places)
@@ -161,7 +162,7 @@ def shift(drawing: Drawing, rows: int, columns: int, grid: Grid) -> Drawing:
         for by, n in ((rows, grid.rows), (columns, grid.columns))
     )
     moved.reshape(table.shape)[:, to_y, to_x] = table[:, from_y, from_x]
-    return _drawing(moved)
+    return from_cells(moved)
 
 
 def blend(drawings: Sequence[Drawing], weights: Sequence[float], seed: int | Sequence[int] = 0) -> Drawing:
@@ -176,7 +177,7 @@ def blend(drawings: Sequence[Drawing], weights: Sequence[float], seed: int | Seq
         raise InputError(f"{len(cells)} drawings need as many seeds, not {len(seeds)}")
     u = uniform(torch.tensor(seeds, dtype=torch.int64), cells.shape[1], stream=_BLEND_STREAM)  # (B,L)
     chosen = categorical(torch.tensor(weights, dtype=torch.float64).expand(cells.shape), u).to(cells.device)
-    return _drawing(cells.gather(-1, chosen[..., None])[..., 0])
+    return from_cells(cells.gather(-1, chosen[..., None])[..., 0])
 
 
 def ranked(parts: Tensor, what: int) -> Tensor:
@@ -236,11 +237,11 @@ def _cells(drawing: Drawing, taken: int | None = None, free: int | None = None) 
 
 def _put(cells: Tensor, place: int, what: int | Tensor) -> Drawing:
     cells[:, place] = what
-    return _drawing(cells)
+    return from_cells(cells)
 
 
-def _drawing(cells: Tensor) -> Drawing:
-    """The inverse of `_cells`."""
+def from_cells(cells: Tensor) -> Drawing:
+    """Drawings in the form that edits take, from the part in each place or `NONE`, (B,L)."""
     return Drawing(cells, torch.arange(cells.shape[1], device=cells.device).expand(cells.shape), cells != NONE)
 
 

@@ -17,6 +17,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from npdraw.errors import InputError
+from npdraw.words import first_line
 
 VERSION = 1  # of every format written here; other versions are refused
 
@@ -63,7 +64,7 @@ def read_text(path: str | Path) -> str:
 
 
 def _reason(error: Exception) -> str:
-    return (error.strerror or str(error)) if isinstance(error, OSError) else str(error).split("\n")[0]
+    return (error.strerror or str(error)) if isinstance(error, OSError) else first_line(error)
 
 
 # --- tensors ---

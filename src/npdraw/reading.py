@@ -12,6 +12,7 @@ from npdraw import show
 from npdraw.canvas import to_unit
 from npdraw.config import Reading
 from npdraw.data import binarise, is_images
+from npdraw.data.images import every_nth
 from npdraw.data.pictures import LOOKED_AT, looks_like_paper
 from npdraw.model import NPDraw
 
@@ -34,7 +35,7 @@ def light_on_dark(model: NPDraw, images: Tensor, said: show.Inscription | None) 
     """Whether images (N,C,H,W) uint8 were light on dark before they were inverted like the model's training images.
     Such a model knows only ink on paper. The test is the one that training applies to a set, though these images may
     be few, or only one. A picture that npdraw made counts as ink on paper, however dark it is."""
-    c, some = model.config, images[:: -(-len(images) // LOOKED_AT)]
+    c, some = model.config, images[every_nth(LOOKED_AT, len(images))]
     return said is None and c.data.inverted and c.reading.invert == "auto" and looks_like_paper(some.numpy())
 
 
@@ -52,9 +53,16 @@ def own_pixels(model: NPDraw, data: bytes) -> Tensor | None:
     except Exception:  # decoders raise many errors on broken files; `open_picture` reports them
         return None
     small = pixels[::scale, ::scale]
-    if not np.array_equal(np.repeat(np.repeat(small, scale, 0), scale, 1), pixels):
+    if not np.array_equal(show.enlarged(small, scale), pixels):
         return None
-    found = torch.from_numpy(small.copy()).reshape(1, c.height, c.width, c.channels).permute(0, 3, 1, 2)
+    return from_shown(model, torch.from_numpy(small.copy()))
+
+
+def from_shown(model: NPDraw, pixels: Tensor) -> Tensor:
+    """The bytes of a picture, channels last, with the light and dark that a person sees: as the model sees them.
+    (1,C,H,W) uint8"""
+    c = model.config.data
+    found = pixels.reshape(1, c.height, c.width, c.channels).permute(0, 3, 1, 2)
     return 255 - found if c.inverted else found
 
 

@@ -69,6 +69,11 @@ def arrays(pixels: Tensor) -> Pixels:
     return found[..., 0] if found.shape[-1] == 1 else found
 
 
+def enlarged(pixels: Pixels, scale: int) -> Pixels:
+    """One picture (H,W) or (H,W,3) with each pixel as a square of `scale` pixels."""
+    return np.repeat(np.repeat(pixels, scale, 0), scale, 1)
+
+
 def grid(
     images: Tensor,
     columns: int | None = None,
@@ -156,10 +161,10 @@ def pairs(
     return _label_left(np.concatenate(sheets), labels)
 
 
-def bank_picture(parts: Tensor, columns: int | None = None, scale: int | None = None) -> Image.Image:
+def bank_picture(parts: Tensor, scale: int | None = None) -> Image.Image:
     """The parts (M,C,K,K) as a palette in index order; each row begins with the index of its first part."""
     tiles = _rgb(parts)
-    columns = columns or (10 if len(tiles) <= 100 else 20 if len(tiles) <= 400 else 40)
+    columns = 10 if len(tiles) <= 100 else 20 if len(tiles) <= 400 else 40
     columns, scale, gap = _plan(tiles.shape, columns, scale, None)
     gap = max(gap, scale // 2)  # parts are a few large pixels: a thin gap would look like one of them
     h = tiles.shape[1] * scale
@@ -260,13 +265,6 @@ def save_animation(
     return paths
 
 
-def save_picture(image: Image.Image, path: Path | str, said: PngInfo | None = None) -> Path:
-    """Write one PNG, with the text that `inscribed` makes."""
-    with replacing(Path(path)) as temporary:
-        image.save(temporary, "PNG", optimize=True, pnginfo=said)
-    return Path(path)
-
-
 class Inscription(NamedTuple):
     """What a PNG says about its drawing: the drawing, the model's name and the hash of its weights (16 digits). For a
     sample also its seed; for a picture by a flow also the freedom and the evaluations that it was made with."""
@@ -284,21 +282,25 @@ class Inscription(NamedTuple):
         told = {"freedom": self.freedom, "evaluations": self.evaluations}
         return {name: value for name, value in told.items() if value is not None}
 
+    def info(self) -> PngInfo:
+        """The text that goes into a PNG (`save(..., pnginfo=...)`). `inscription` reads it again."""
+        info, said = PngInfo(), self._asdict() | {"drawing": json.loads(self.drawing.to_json())}
+        info.add_itxt(KEYWORD, json.dumps(said), zip=True)
+        return info
 
-def inscribed(
-    drawing: Drawing,
-    model: str,
-    weights: str,
-    seed: int | None,
-    freedom: float | None = None,
-    evaluations: int | None = None,
-) -> PngInfo:
-    """The text that goes into a PNG (`save(..., pnginfo=...)`). `inscription` reads the drawing from it."""
-    origin = {"model": model, "weights": weights, "seed": seed, "freedom": freedom, "evaluations": evaluations}
-    said = {"drawing": json.loads(drawing.to_json()), **origin}
-    info = PngInfo()
-    info.add_itxt(KEYWORD, json.dumps(said), zip=True)
-    return info
+
+def save_picture(image: Image.Image, path: Path | str, said: Inscription | None = None) -> Path:
+    """Write one PNG."""
+    with replacing(Path(path)) as temporary:
+        image.save(temporary, "PNG", optimize=True, pnginfo=said and said.info())
+    return Path(path)
+
+
+def png(image: Image.Image, said: Inscription | None = None, small: bool = True) -> bytes:
+    """The bytes of a PNG. A `small` one takes longer to make."""
+    buffer = io.BytesIO()
+    image.save(buffer, "PNG", optimize=small, pnginfo=said and said.info())
+    return buffer.getvalue()
 
 
 def inscription(data: bytes) -> Inscription | None:
@@ -327,9 +329,7 @@ def settings_in(said: Mapping[str, Any]) -> dict[str, Any]:
 
 def png_data_uri(image: Image.Image) -> str:
     """The picture as the `src` of an HTML image, with which notebooks show our objects."""
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG", optimize=True)
-    return "data:image/png;base64," + base64.b64encode(buffer.getvalue()).decode("ascii")
+    return "data:image/png;base64," + base64.b64encode(png(image)).decode("ascii")
 
 
 def curves(metrics: Sequence[Mapping[str, Any]], path: Path | str, keys: Sequence[str]) -> Path:

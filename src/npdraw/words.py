@@ -3,6 +3,10 @@
 import difflib
 import re
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 
 def plural(count: int, noun: str) -> str:
@@ -15,6 +19,16 @@ def did_you_mean(word: str, names: Iterable[str]) -> str:
     is not a name."""
     close = [] if set(word) & set("/\\.") else difflib.get_close_matches(word.lower(), list(names), n=1)
     return "".join(f"; did you mean {name}?" for name in close)
+
+
+def kind_and_shape(x: "Tensor") -> str:
+    """What a tensor is: uint8 of shape (10, 1, 28, 28)."""
+    return f"{str(x.dtype).removeprefix('torch.')} of shape {tuple(x.shape)}"
+
+
+def first_line(error: Exception) -> str:
+    """What an error of another package says, in one line."""
+    return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
 
 
 def last_names(text: str) -> str:

@@ -12,11 +12,11 @@ from npdraw.progress import Progress
 
 
 def test_who_waits_for_another_is_told_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    lock, order = tmp_path / "lock", []
+    path, order = tmp_path / "set", []
     holds = threading.Event()
 
     def first() -> None:
-        with FileLock(lock):
+        with FileLock(tmp_path / ".set.lock"):
             holds.set()
             time.sleep(0.3)
             order.append("first")
@@ -24,7 +24,7 @@ def test_who_waits_for_another_is_told_so(tmp_path: Path, capsys: pytest.Capture
     other = threading.Thread(target=first)
     other.start()
     holds.wait()
-    with alone(lock, "preparing mnist", Progress()):
+    with alone(path, "preparing mnist", Progress()):
         order.append("second")
     other.join()
     assert order == ["first", "second"]
@@ -33,8 +33,8 @@ def test_who_waits_for_another_is_told_so(tmp_path: Path, capsys: pytest.Capture
 
 def test_a_free_lock_is_taken_without_a_word_and_given_back(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     for _ in range(2):
-        with pytest.raises(KeyError), alone(tmp_path / "lock", "preparing", Progress()):
+        with pytest.raises(KeyError), alone(tmp_path / "set", "preparing", Progress()):
             with pytest.raises(Timeout):
-                FileLock(tmp_path / "lock").acquire(timeout=0)
+                FileLock(tmp_path / ".set.lock").acquire(timeout=0)
             raise KeyError  # what goes wrong inside gives it back too
     assert not capsys.readouterr().out

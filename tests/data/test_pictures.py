@@ -140,8 +140,8 @@ def test_a_grey_jpeg_is_grey() -> None:
 
 
 def test_sixteen_bits_are_scaled_not_cut() -> None:
-    to_float64 = np.array([0, 128, 129, 257, 300, 32768, 65406, 65535] * 8, dtype=np.uint16).reshape(8, 8)
-    assert np.array_equal(one(to_float64), np.rint(to_float64 / 257))
+    wide = np.array([0, 128, 129, 257, 300, 32768, 65406, 65535] * 8, dtype=np.uint16).reshape(8, 8)
+    assert np.array_equal(one(wide), np.rint(wide / 257))
 
 
 def test_all_kinds_of_grey_make_a_grey_set(tmp_path: Path) -> None:
@@ -260,8 +260,8 @@ def test_every_way_to_be_transparent_counts() -> None:
 
 
 def test_one_of_sixteen_bits_can_be_transparent_too() -> None:
-    to_float64 = np.array([[257 * 90, 257 * 200] * 3] * 6, dtype=np.uint16)
-    assert np.array_equal(one(encoded(to_float64, transparency=257 * 90)), np.array([[0, 200] * 3] * 6))
+    wide = np.array([[257 * 90, 257 * 200] * 3] * 6, dtype=np.uint16)
+    assert np.array_equal(one(encoded(wide, transparency=257 * 90)), np.array([[0, 200] * 3] * 6))
 
 
 def icon(level: int, seed: int = 0) -> Any:

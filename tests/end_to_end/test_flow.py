@@ -253,7 +253,7 @@ def test_drawn_parts_are_found_again_and_this_is_told(
 def sampled_png(model: NPDraw, seed: int, path: Path, freedom: float | None = None) -> Drawing:
     """A sample as `sample --png` saves it: its picture's parse, its seed and its freedom are in the PNG."""
     images, drawing = model.depict(model.prior.sample(1, seed=seed), seed, freedom=freedom)
-    said = show.inscribed(drawing, "flow", store.weights_hash("flow")[:16], seed, freedom)
+    said = show.Inscription(drawing, "flow", store.weights_hash("flow")[:16], seed, freedom).info()
     Image.fromarray(shown(images)[0]).save(path, pnginfo=said)
     return drawing
 
@@ -504,7 +504,7 @@ def test_an_animation_of_a_large_seed_and_of_a_drawing_that_does_not_fit(
     run("animate flow ~/one.json", tmp_path / "film")
     assert torch.equal(finals.pop(), model.decode(drawing, seed))
     run("complete flow ~/one.json --keep 0-4 --count 1", tmp_path / "out")
-    said = show.inscribed(drawing.first(2), "flow", store.weights_hash("flow")[:16], 3)
+    said = show.Inscription(drawing.first(2), "flow", store.weights_hash("flow")[:16], 3).info()
     Image.fromarray(pixels(own)).save(own, pnginfo=said)  # written by hand: the picture is drawn anew
     run(f"animate flow {own}", tmp_path / "film")
     assert len(finals) == 1
@@ -609,7 +609,7 @@ def test_all_that_applies_is_scored(tmp_path: Path) -> None:
     wanted = {"fid", "kid", "precision", "nearest_median", "rfid_parse", "rfid_posterior", "psnr_posterior"}
     wanted |= {"perplexity", "diversity", *(f"kept_{way}_fid" for way in ("parses", "sketches", "drawings"))}
     wanted |= {"kept_sketches_found", "kept_drawings_found"}
-    wanted |= {f"edit_{kind}_{row}" for kind in edits.KINDS for row in ("beyond", "found", "near", "fid_3")}
+    wanted |= {f"edit_{kind}_{row}" for kind in edits.EDIT_KINDS for row in ("beyond", "found", "near", "fid_3")}
     assert wanted | {"edit_none_fid_3", "found_drawing", "found_sketch"} <= found["scores"].keys()
     assert not any(key.startswith(("nll", "locality")) for key in found["scores"])
     assert (
@@ -641,7 +641,7 @@ def test_edits_are_those_of_the_verbs(model: NPDraw, tmp_path: Path) -> None:
     ceiling = edits.found(free, to_bytes(free.decode(free.parse(held_out), freedom=0.0)), free.parse(held_out))
     assert scores["found_drawing"]["value"] == 1
     assert scores["found_sketch"]["value"] == edits.found(free, pictures, sample.sketch).share < 1
-    for kind in edits.KINDS:
+    for kind in edits.EDIT_KINDS:
         changed, cells = edits.edit(sample.drawing, free.bank.parts, free.grid, kind, 3)
         kept = [free.redraw(pictures[i : i + 1], changed[i : i + 1], cells[i : i + 1], 3 + i)[0] for i in range(n)]
         new = edits.found(free, to_bytes(torch.stack(kept)), changed, cells)

@@ -18,7 +18,7 @@ from npdraw.cli.main import main
 from npdraw.data import ImageSet
 from npdraw.drawing import Drawing
 from npdraw.evaluation import edits
-from npdraw.evaluation.edits import KINDS, around, edit, edited, found, spread
+from npdraw.evaluation.edits import EDIT_KINDS, around, edit, edited, found, spread
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.locality import best_spread, edit_latent, locality
 from npdraw.evaluation.request import Request
@@ -47,7 +47,7 @@ def cells_of(drawing: Drawing, places: int) -> list[dict[int, int]]:
 # --- edits ---
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EDIT_KINDS)
 def test_an_edit_takes_cells_of_one_other_drawing(kind: str) -> None:
     grid, torch_parts = Grid(20, 28, 4), torch.rand(5, 1, 4, 4)  # 5 x 7 cells
     torch.manual_seed(0)
@@ -97,7 +97,7 @@ def test_what_is_equal_is_no_edit() -> None:
     one = Drawing(torch.zeros(1, 9).long(), torch.arange(9)[None], torch.ones(1, 9).bool())
     nothing = Drawing(torch.zeros(3, 9).long(), torch.arange(9).expand(3, -1), torch.zeros(3, 9).bool())
     for drawing in (one, one[[0, 0, 0]], nothing):
-        for kind in KINDS:
+        for kind in EDIT_KINDS:
             changed, cells = edit(drawing, torch.rand(2, 1, 4, 4), Grid(12, 12, 4), kind, 0)
             assert not cells.any() and torch.equal(changed.whether, drawing.whether)
 
@@ -117,7 +117,7 @@ LAYOUTS = [(12, 12), (24, 12), (14, 14), (30, 10)]  # whole, half a canvas, padd
 
 
 @pytest.mark.parametrize(("side", "canvas"), LAYOUTS)
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", EDIT_KINDS)
 def test_change_and_parts_of_edits_in_plain_loops(side: int, canvas: int, kind: str) -> None:
     """Of a model whose edits change everything, so that every share counts."""
     model = sized(side, canvas)
@@ -234,7 +234,7 @@ def test_a_model_that_shows_its_canvas_changes_nothing_beyond_and_shows_all(side
     model = sized(side, canvas)
     model.decode = lambda drawing: F.interpolate(model.render(drawing), (side, side))  # type: ignore[method-assign]
     drawing = parses(model, 40)
-    for kind in KINDS:
+    for kind in EDIT_KINDS:
         x = edited(model, to_bytes(model.decode(drawing)), drawing, kind, 0, QUIET)
         assert (x.beyond.mean, x.found.share) == (0, 1) and x.beyond.edits > 10
     own, best = locality(model, drawing, 0)
@@ -287,7 +287,7 @@ def test_the_rows_are_what_they_say(tmp_path: Path) -> None:
         found(model, pictures.roll(1, 0), drawn.drawing),
     )
     assert control.share < 0.5 < ceiling.share + 0.5
-    for kind in KINDS:
+    for kind in EDIT_KINDS:
         x, begin = edited(model, pictures, drawn.drawing, kind, 5, QUIET), f"edit_{kind}"
         row = scores[f"{begin}_beyond"]
         assert (row.value, row.error) == (x.beyond.mean, pytest.approx(x.beyond.error)) and row.value < 1
@@ -325,7 +325,7 @@ def test_fid_of_edits_only_where_a_network_is_in_use_and_there_are_enough(tmp_pa
     for name, more in asked.items():
         scores, notes[name] = evaluation(model, tmp_path, **more).run()
         keys[name] = {s.key for s in scores if s.key.startswith("edit_") and "fid" in s.key}
-    assert keys == {"alone": set(), "few": set(), "some": {f"edit_{x}_fid_3" for x in ("none", *KINDS)}}
+    assert keys == {"alone": set(), "few": set(), "some": {f"edit_{x}_fid_3" for x in ("none", *EDIT_KINDS)}}
     told = "FID of edits is left out: it needs at least 4 images on either side; there are 3 (--images) and 70"
     assert [told in notes[name] for name in asked] == [False, True, False]
 

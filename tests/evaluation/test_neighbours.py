@@ -74,8 +74,8 @@ def test_far_apart_everything_is_zero() -> None:
 
 
 def test_a_narrow_set_is_precise_and_a_wide_one_recalls() -> None:
-    real, narrow, to_float64 = normal(300, 4, seed=0), normal(300, 4, seed=1) * 0.2, normal(300, 4, seed=2) * 4
-    inside, around = prdc(real, narrow), prdc(real, to_float64)
+    real, narrow, wide = normal(300, 4, seed=0), normal(300, 4, seed=1) * 0.2, normal(300, 4, seed=2) * 4
+    inside, around = prdc(real, narrow), prdc(real, wide)
     assert inside.precision > 0.95 and inside.recall < 0.1 and inside.density > 1 and inside.coverage < 0.5
     assert around.recall > 0.95 and around.precision < 0.5 and around.density < 0.5
 

@@ -190,7 +190,7 @@ def test_an_exported_png_has_its_drawing_for_the_same_model_alone(tmp_path: Path
     path.write_bytes(response.content)
     found = show.inscription(path.read_bytes())
     assert found is not None and found.drawing == drawing_of(CELLS)
-    foreign = show.inscribed(drawing_of(CELLS), "small", "f" * 16, 12)
+    foreign = show.Inscription(drawing_of(CELLS), "small", "f" * 16, 12).info()
     Image.new("L", (12, 9)).save(path, "PNG", pnginfo=foreign)
     assert good(ask(studio(model), "POST", "/api/read", content=path.read_bytes()))["drawing"] is None
 

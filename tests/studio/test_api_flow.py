@@ -120,7 +120,7 @@ def test_without_an_edit_the_picture_is_the_base_itself(inverted: bool, c: int) 
 def test_a_png_that_is_no_longer_as_it_was_written_is_read_like_any_other(model: NPDraw) -> None:
     png = ask(studio(model), "POST", "/api/export", json={"cells": CELLS, "format": "png", "scale": 3}).content
     with Image.open(io.BytesIO(png)) as image:
-        changed, info = image.copy(), show.inscribed(drawing_of(CELLS), "small", WEIGHTS, None)
+        changed, info = image.copy(), show.Inscription(drawing_of(CELLS), "small", WEIGHTS, None).info()
     changed.putpixel((1, 1), 255 - changed.getpixel((1, 1)))
     for other in (changed, changed.convert("RGB"), changed.crop((0, 0, 30, 27)), changed.resize((5, 5))):
         buffer = io.BytesIO()

@@ -219,7 +219,7 @@ def save_signed(
     the flow's settings. There may be fewer paths than pictures."""
     own = (Path(name).resolve().name, store.weights_hash(name)[:16] if paths else "")
     for i, path in enumerate(paths):
-        show.save_picture(Image.fromarray(pixels[i]), path, show.inscribed(drawing[i], *own, seeds[i], **how))
+        show.save_picture(Image.fromarray(pixels[i]), path, show.Inscription(drawing[i], *own, seeds[i], **how))
 
 
 def save_made(

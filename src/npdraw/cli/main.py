@@ -22,6 +22,7 @@ from npdraw.cli.verbs import VERBS, Verb
 from npdraw.config import Config, Reading
 from npdraw.distributed import this_process
 from npdraw.errors import InputError, TrainingError
+from npdraw.words import first_line
 
 T = TypeVar("T")
 HELP = ("-h", "--help", "help")
@@ -76,8 +77,7 @@ def _sentences() -> Iterator[None]:
         if type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error):
             sys.exit(_complain("the device has too little memory for this; use fewer images or --device cpu", 1))
         if type(error).__name__ == "SafetensorError":
-            reason = str(error).partition("\n")[0]
-            sys.exit(_complain(f"cannot write: {reason}", 1))
+            sys.exit(_complain(f"cannot write: {first_line(error)}", 1))
         raise
 
 

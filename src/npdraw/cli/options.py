@@ -26,6 +26,8 @@ Source = Annotated[
     Positional[str],
     arg(metavar="IMAGES", help="A picture, folder, .zip, .npz or set by name (its test images, if it has any)."),
 ]
+_SET = "A set by name (digits, mnist, omniglot, cifar10, celeba) or images: a folder, .zip, .npz, .parquet, hf:..."
+ImageSetName = Annotated[Positional[str], arg(metavar="SET", help=_SET)]
 DataDir = Annotated[
     Maybe[Path], arg(help="Folder for public sets and prepared images; by default the platform's cache.")
 ]

@@ -17,7 +17,7 @@ from npdraw.errors import InputError
 from npdraw.flow import Flow
 from npdraw.model import NPDraw, flow_batch
 from npdraw.prior import AttentionCache, Prior, fixed_batch
-from npdraw.words import plural
+from npdraw.words import first_line, plural
 
 
 def plan(config: Config, data: ImageSet, device: str) -> list[str]:
@@ -30,8 +30,7 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
         with torch.device("meta"):  # its tensors have sizes but no memory
             model, kept = _measure(config, *batches)
     except (RuntimeError, ValueError, ArithmeticError) as error:  # sizes from which torch cannot build a net
-        reason = str(error).partition("\n")[0]
-        raise InputError(f"no model can be built from these settings: {reason}") from None
+        raise InputError(f"no model can be built from these settings: {first_line(error)}") from None
     k, grid = config.bank.part_size, model.grid
     guide = model.decoder.guide if isinstance(model.decoder, Flow) else None
     own = _count(model.posterior) + _count(model.decoder) - (_count(guide) if guide else 0)

@@ -159,10 +159,9 @@ class Reconstruct:
     device: Device = "auto"
 
     def run(self) -> None:
-        import torch
-
         from npdraw import show, store
         from npdraw.cli import inputs
+        from npdraw.data.images import evenly
         from npdraw.parsing import psnr
         from npdraw.reading import as_seen
 
@@ -174,8 +173,7 @@ class Reconstruct:
         if self.count < 1:
             raise InputError(f"--count must be at least 1, not {self.count}")
         pixels = inputs.read_for(model, self.images, None, self.data_dir)
-        count = min(self.count, len(pixels))
-        chosen = torch.arange(count) * len(pixels) // count  # images may be sorted by class
+        chosen = evenly(self.count, len(pixels))
         pixels = pixels[chosen]
         images = as_seen(model, pixels)
         drawing = model.encode(images)

@@ -8,7 +8,7 @@ from typing import Annotated
 
 from tyro.conf import Positional, arg
 
-from npdraw.cli.options import IN_PAIRS, MOST_IN_GRID, DataDir, Device, HowRead, Maybe, Source, psnr_text
+from npdraw.cli.options import IN_PAIRS, MOST_IN_GRID, DataDir, Device, HowRead, ImageSetName, Maybe, Source, psnr_text
 from npdraw.config import BankConfig, Reading
 from npdraw.errors import InputError
 from npdraw.progress import say, say_written
@@ -128,8 +128,7 @@ class DataShow:
     Example: npdraw data show my-pictures/ --size 64 --out sheet.png
     """
 
-    source: Annotated[Positional[str], arg(metavar="SET")]
-    """A set by name (digits, mnist, omniglot, cifar10, celeba) or images: a folder, .zip, .npz, .parquet, hf:..."""
+    source: ImageSetName
     out: Path = Path("sheet.png")
     """The picture to write."""
     count: int = 100
@@ -142,15 +141,13 @@ class DataShow:
             raise InputError(f"--out {self.out} should be a file that ends in .png")
         if not 1 <= self.count <= MOST_IN_GRID:
             raise InputError(f"--count must be from 1 to {MOST_IN_GRID:,}, not {self.count}")
-        import torch
-
         from npdraw import show
         from npdraw.cli import inputs
+        from npdraw.data.images import evenly
 
         inputs.check_folder(self.out.absolute().parent)
         data = inputs.load_shown(self.source, self.reading, self.data_dir)
-        count = min(self.count, len(data.train))
-        chosen = data.train[torch.arange(count) * len(data.train) // count]
+        chosen = data.train[evenly(self.count, len(data.train))]
         say_written(show.save_picture(show.grid(chosen.float() / 255), self.out))
 
 
@@ -161,8 +158,7 @@ class DataInfo:
     Example: npdraw data info mnist
     """
 
-    source: Annotated[Positional[str], arg(metavar="SET")]
-    """A set by name (digits, mnist, omniglot, cifar10, celeba) or images: a folder, .zip, .npz, .parquet, hf:..."""
+    source: ImageSetName
     reading: HowRead = field(default_factory=Reading)
     data_dir: DataDir = None
 

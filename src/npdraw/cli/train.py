@@ -68,9 +68,7 @@ class Train:
         from npdraw.cli import inputs
         from npdraw.cli.plan import plan
         from npdraw.evaluation.inception import load_inception
-        from npdraw.training import train
-        from npdraw.training.run import Run
-        from npdraw.training.trainer import settle
+        from npdraw.training.trainer import prepare, train_prepared
 
         config, out = self.config, self.out or derive.default_out(self.target, self.config)
         if not config.data.source:
@@ -80,18 +78,17 @@ class Train:
         device = inputs.prepare(self.device, out)
         inputs.check_apart(out, config.data.source)
         data = derive.images(config.data.source, config.reading, self.data_dir, self.quiet, self.dry_run)
-        config = settle(config, data)
-        Run.open(out, config, writes=False)
+        run = prepare(config, data, out)
         say("\n".join([str(data), *data.notes]), self.quiet)
         if derive.derives(self.target):
-            say(f"derived from them:\n{yaml_text(to_dict(config))}", self.quiet)
-        lines = plan(config, data, device)  # builds the nets without memory, and refuses those that cannot be built
+            say(f"derived from them:\n{yaml_text(to_dict(run.config))}", self.quiet)
+        lines = plan(run.config, data, device)  # builds the nets without memory, and refuses those that cannot be built
         if self.dry_run:
             say("\n".join([*lines, f"run: would be written to {out}"]))
             return
         say("\n".join(lines[:2]), self.quiet)
         network = partial(load_inception, self.inception, self.data_dir)
-        train(config, data, out, device, self.quiet, network)
+        train_prepared(run, data, device, self.quiet, network)
         drawn_with = f"draw with: npdraw sample {out} --out samples"
         say(f"trained: {out} (pictures in {out / 'pictures'}); {drawn_with}", self.quiet)
 

@@ -55,7 +55,7 @@ def fetch(remote: Remote, folder: Path, progress: Progress, advice: str = "") ->
         if path.exists():
             return _checked(path, remote)
         path.parent.mkdir(parents=True, exist_ok=True)
-        with alone(path.with_name(f".{path.name}.lock"), f"downloading {path.name}", progress):
+        with alone(path, f"downloading {path.name}", progress):
             if path.exists():  # another process was faster
                 return _checked(path, remote)
             if part.exists() and _fits(part, remote):  # a process was killed just before it renamed the file

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from npdraw.errors import InputError
 from npdraw.noise import to_float64, uniform
-from npdraw.words import plural
+from npdraw.words import kind_and_shape, plural
 
 MIN_SIDE = 4  # pixels: the smallest picture that still has parts
 MIN_IMAGES = 2  # one to train on and one to validate on
@@ -53,7 +53,7 @@ class ImageSet:
                 if values.dtype != torch.int64 or values.shape != x.shape[:1]:
                     raise InputError(
                         f"{self.name}: {kind} labels of the {part} images must be int64 of shape ({len(x)},), one per "
-                        f"image, got {str(values.dtype).removeprefix('torch.')} of shape {tuple(values.shape)}"
+                        f"image, got {kind_and_shape(values)}"
                     )
         if without := [part for part in self.labels if part not in images]:
             raise InputError(
@@ -162,11 +162,22 @@ class Subset:
 
     def digest(self) -> str:
         """A hash that identifies these images: of their indices, and of the pixels of some, evenly spaced."""
-        some = self[torch.arange(min(DIGESTED, len(self))) * len(self) // min(DIGESTED, len(self))]
+        some = self[evenly(DIGESTED, len(self))]
         content = hashlib.sha256(repr(tuple(self.shape)).encode())
         for part in (self.index, some):
             content.update(part.cpu().contiguous().numpy().data)
         return content.hexdigest()[:16]
+
+
+def evenly(most: int, total: int) -> Tensor:
+    """At most `most` of `range(total)`, evenly spaced, because images may be sorted by class: (n,) int64"""
+    count = min(most, total)
+    return torch.arange(count) * total // count
+
+
+def every_nth(most: int, total: int) -> slice:
+    """Every n-th of `total`, from the first one, with the least n that leaves at most `most`."""
+    return slice(None, None, max(1, -(-total // most)))
 
 
 def binarise(images: Tensor, seeds: Tensor) -> Tensor:
@@ -184,6 +195,5 @@ def _check(name: str, part: str, images: Tensor) -> None:
     """Check shape and type of one part. The reader of a user's file has refused bad files before, more precisely."""
     if images.ndim != 4 or images.dtype != torch.uint8 or images.shape[1] not in (1, 3):
         raise InputError(
-            f"{name}: {part} images must be uint8 of shape (N, 1 or 3, height, width), "
-            f"got {str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
+            f"{name}: {part} images must be uint8 of shape (N, 1 or 3, height, width), got {kind_and_shape(images)}"
         )

@@ -10,9 +10,10 @@ from npdraw.progress import Progress
 
 
 @contextmanager
-def alone(lock: Path, what: str, progress: Progress) -> Iterator[None]:
-    """Hold a lock file, so that only one process does this at a time. A process that has to wait says so."""
-    held = FileLock(lock)
+def alone(path: Path, what: str, progress: Progress) -> Iterator[None]:
+    """Hold a lock file beside `path`, so that only one process makes it at a time. A process that has to wait says
+    so."""
+    held = FileLock(path.with_name(f".{path.name}.lock"))
     try:
         held.acquire(timeout=0)
     except Timeout:

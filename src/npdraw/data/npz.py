@@ -17,10 +17,11 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from npdraw.config import Reading
-from npdraw.data.images import PARTS, ImageSet
+from npdraw.data.images import PARTS, ImageSet, every_nth
 from npdraw.data.pictures import INVERTED, LOOKED_AT, WHITE, looks_like_paper
 from npdraw.data.prepared import BLOCK
 from npdraw.errors import InputError
+from npdraw.words import first_line
 
 # what zipfile, zlib and numpy's header parser raise on a damaged file
 _DAMAGE = (OSError, ValueError, EOFError, KeyError, SyntaxError, NotImplementedError, zipfile.BadZipFile, zlib.error)
@@ -37,7 +38,7 @@ def load_npz(path: Path, reading: Reading) -> ImageSet:
     except InputError:
         raise
     except _DAMAGE as error:
-        raise InputError(f"{path} is damaged ({_first_line(error)}); write it again with numpy.savez") from error
+        raise InputError(f"{path} is damaged ({first_line(error)}); write it again with numpy.savez") from error
 
 
 def _read(path: Path, archive: Mapping[str, Any], reading: Reading) -> ImageSet:
@@ -59,7 +60,8 @@ def _read(path: Path, archive: Mapping[str, Any], reading: Reading) -> ImageSet:
     for option, value in reading.asked.items():
         if option != "invert":
             raise InputError(f"an .npz is read as it is; omit --{option} {value}, or write other images to {path}")
-    on_paper = reading.invert == "auto" and looks_like_paper(images["train"][:: -(-len(images["train"]) // LOOKED_AT)])
+    some = images["train"][every_nth(LOOKED_AT, len(images["train"]))]
+    on_paper = reading.invert == "auto" and looks_like_paper(some)
     grey = images["train"].shape[3] == 1
     inverted = reading.invert == "yes" or (on_paper and grey)
     tensors = {part: torch.from_numpy(_channels_first(array, inverted)) for part, array in images.items()}
@@ -127,7 +129,3 @@ def _array(path: Path, archive: Mapping[str, Any], key: str) -> NDArray[Any]:
     if not isinstance(array, np.ndarray):
         raise InputError(f"{key} in {path} is not a numpy array; write the file with numpy.savez")
     return array
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -20,6 +20,7 @@ from npdraw.data.prepared import Writer, digest, place, prepared
 from npdraw.errors import InputError
 from npdraw.extras import need
 from npdraw.progress import Progress
+from npdraw.words import first_line
 
 PICTURES = ("image", "img", "picture")  # columns that are tried first, in this order
 LABELS = ("label", "labels", "class", "fine_label")
@@ -144,5 +145,5 @@ def _opened(path: Path) -> Iterator[Any]:
     except InputError:
         raise
     except (pyarrow.ArrowException, OSError, ValueError) as error:
-        reason = " ".join((str(error).splitlines() or [""])[0].split()).rstrip(".")
+        reason = first_line(error).rstrip(".")
         raise InputError(f"{path} is not a parquet file, or is damaged ({reason}); get it again") from error

@@ -21,10 +21,11 @@ from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from npdraw.config import Reading
+from npdraw.data.images import every_nth
 from npdraw.data.prepared import BLOCK, Writer
 from npdraw.errors import InputError
 from npdraw.progress import Progress
-from npdraw.words import plural
+from npdraw.words import first_line, plural
 
 LARGEST_SIDE = 256  # pixels per side of images that need no `--size`
 MOST_BROKEN = 0.25  # the share of files that may be broken
@@ -156,12 +157,11 @@ def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
     except UnidentifiedImageError:
         return "not an image that can be read"
     except Exception as error:  # decoders raise OSError, SyntaxError, ValueError, struct.error, ... on broken files
-        return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
-    if pixels.ndim == 2:
-        return _Picture(pixels[None], stored_grey, enlarged)
-    if reading.colour == "auto" and (pixels == pixels[..., :1]).all():
-        return _Picture(pixels[None, ..., 0], stored_grey, enlarged)
-    return _Picture(pixels.transpose(2, 0, 1), stored_grey, enlarged)
+        return first_line(error)
+    pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
+    if reading.colour == "auto" and (pixels == pixels[:1]).all():
+        pixels = pixels[:1]
+    return _Picture(pixels, stored_grey, enlarged)
 
 
 def _upright(image: Image.Image) -> Image.Image:
@@ -175,10 +175,10 @@ def _upright(image: Image.Image) -> Image.Image:
 def _flatten(image: Image.Image, paper: int) -> Image.Image:
     """A picture as L or RGB, with transparent pixels placed on `paper` (0 or 255)."""
     if image.mode.startswith("I"):  # 16 bits: 65535 = 255 * 257
-        to_float64: NDArray[Any] = np.asarray(image).astype(np.int64)
-        grey = ((to_float64.clip(0, 65535) + 128) // 257).astype(np.uint8)
+        wide: NDArray[Any] = np.asarray(image).astype(np.int64)
+        grey = ((wide.clip(0, 65535) + 128) // 257).astype(np.uint8)
         if isinstance(hidden := image.info.get("transparency"), int):
-            grey[to_float64 == hidden] = paper
+            grey[wide == hidden] = paper
         return Image.fromarray(grey)
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA")).astype(np.uint16)  # (H, W, 4)
@@ -209,7 +209,7 @@ def _fit(image: Image.Image, reading: Reading) -> tuple[Image.Image, bool]:
 
 def _paper(items: Sequence[Item], pool: ThreadPoolExecutor) -> int:
     """The background of transparent pictures: white if the content of some of them, evenly spaced, is dark."""
-    some = items[:: -(-len(items) // SAMPLED)] if items else []
+    some = items[every_nth(SAMPLED, len(items))]
     sums = [found for found in pool.map(_shown, some) if found is not None]
     light, opaque = (sum(column) for column in zip(*sums)) if sums else (0.0, 0.0)
     return 255 if sums and light < 0.25 * 255 * opaque else 0

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from npdraw.data.images import ImageSet
+from npdraw.data.images import ImageSet, every_nth
 from npdraw.data.locks import alone
 from npdraw.errors import InputError
 from npdraw.progress import Progress
@@ -61,7 +61,7 @@ class Writer:
     def some(self, part: str, most: int) -> NDArray[np.uint8]:
         """Some written images, evenly spaced: (n, C, H, W). They are read, because a map would cover all images."""
         count, *shape = self.shapes[part]
-        chosen = range(0, count, -(-count // most))
+        chosen = range(count)[every_nth(most, count)]
         images = np.empty((len(chosen), *shape), dtype=np.uint8)
         with open(self._file(part), "rb") as file:
             for i, image in zip(chosen, images):
@@ -95,11 +95,11 @@ class Writer:
 
     def _widen(self, part: str, channels: int) -> None:
         """Repeat the one channel of a part."""
-        to_float64 = self._file(part).with_suffix(".wide")
-        with open(to_float64, "wb") as file:
+        wider = self._file(part).with_suffix(".wide")
+        with open(wider, "wb") as file:
             for block in self._blocks(part):
                 file.write(np.repeat(block, channels, axis=1).data)
-        os.replace(to_float64, self._file(part))
+        os.replace(wider, self._file(part))
         self.shapes[part][1] = channels
 
 
@@ -120,7 +120,7 @@ def prepared(
     temporary = folder.with_name(f".{folder.name}.tmp")
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with alone(folder.with_name(f".{folder.name}.lock"), f"preparing {name}", progress or Progress(quiet=True)):
+        with alone(folder, f"preparing {name}", progress or Progress(quiet=True)):
             try:
                 return _open(folder, name, fingerprint)
             except DAMAGE:

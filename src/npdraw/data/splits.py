@@ -21,7 +21,7 @@ from npdraw.data.images import ImageSet, Subset
 from npdraw.errors import InputError
 from npdraw.noise import seed_list, uniform
 
-KINDS = {"digits": "class", "characters": "character", "alphabets": "alphabet"}  # the label that each split uses
+SPLIT_LABELS = {"digits": "class", "characters": "character", "alphabets": "alphabet"}  # the label that each split uses
 _STREAM = 101  # separates the shuffles of this package from the draws of samplers with the same seed
 
 
@@ -44,9 +44,9 @@ def select(data: ImageSet, split: Split, validation: int) -> Chosen:
         wanted = max(1, int(_share(split, count) + Fraction(1, 2)))
         order = shuffled(count, split.seed)
         return _take(data, order[wanted:], validation, order[:wanted], split)
-    labels = data.labels.get("train", {}).get(KINDS[split.by])
+    labels = data.labels.get("train", {}).get(SPLIT_LABELS[split.by])
     if labels is None:
-        known = [by for by, kind in KINDS.items() if kind in data.labels.get("train", {})]
+        known = [by for by, kind in SPLIT_LABELS.items() if kind in data.labels.get("train", {})]
         raise InputError(f"{data.name} has no labels for {split.by}; use --split.by {' or '.join([*known, 'samples'])}")
     groups = labels.unique()
     if split.by == "digits":
@@ -68,6 +68,11 @@ def shuffled(count: int, seed: int) -> Tensor:
     """A permutation of `range(count)`, (count,) int64. It depends only on the seed, not on the version of torch."""
     draws = uniform(torch.tensor(seed_list(1, seed)), count, stream=_STREAM)[0]  # (count,)
     return torch.argsort(draws, stable=True)
+
+
+def scattered(most: int, total: int) -> Tensor:
+    """At most `most` of `range(total)`, ascending, by a fixed shuffle, because images may be sorted by class: (n,)"""
+    return shuffled(total, 0)[:most].sort().values
 
 
 def _share(split: Split, count: int) -> Fraction:

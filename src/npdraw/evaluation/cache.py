@@ -40,7 +40,7 @@ def keep(
     path = folder / f"{kind}-{words[:16]}.safetensors"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with alone(path.with_name(f".{path.name}.lock"), f"training {title} of these images", progress):
+        with alone(path, f"training {title} of these images", progress):
             try:
                 return _read(path, kind, make(), facts)
             except (ValueError, KeyError, TypeError, RuntimeError):

@@ -27,7 +27,7 @@ from npdraw.errors import InputError
 from npdraw.evaluation.cache import keep, weights_digest
 from npdraw.evaluation.features import Pictures
 from npdraw.progress import Progress
-from npdraw.words import plural
+from npdraw.words import kind_and_shape, plural
 
 VERSION = 1  # of network and training; classifiers of another version are trained again
 FEATURES = 64
@@ -63,7 +63,7 @@ class Classifier(nn.Module):
         if not images.is_floating_point() or images.shape[1:] != self.shape:
             raise InputError(
                 f"{self.name} needs float images of shape (B, {', '.join(map(str, self.shape))}); "
-                f"got {str(images.dtype).removeprefix('torch.')} of shape {tuple(images.shape)}"
+                f"got {kind_and_shape(images)}"
             )
         if not images.isfinite().all():
             raise InputError(f"{self.name} was given images that are not finite; give numbers from 0 to 1")
@@ -139,8 +139,7 @@ def _check(images: Subset, labels: Tensor) -> int:
     """The number of classes. Images and labels that cannot train a classifier are refused."""
     if labels.dtype != torch.int64 or labels.shape != (len(images),):
         raise InputError(
-            f"a classifier needs int64 labels of shape ({len(images)},), one per image; "
-            f"got {str(labels.dtype).removeprefix('torch.')} of shape {tuple(labels.shape)}"
+            f"a classifier needs int64 labels of shape ({len(images)},), one per image; got {kind_and_shape(labels)}"
         )
     if len(images) < MIN_IMAGES:
         raise InputError(f"{plural(len(images), 'image')} are too few for a classifier; use at least {MIN_IMAGES}")

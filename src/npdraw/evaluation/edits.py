@@ -16,9 +16,9 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from npdraw.bank import squares
-from npdraw.canvas import Grid, mask_cells, parts_by_place, to_bytes, to_unit
+from npdraw.canvas import Grid, cell_pixels, parts_by_place, to_bytes, to_unit
 from npdraw.drawing import Drawing
-from npdraw.editing import tidy
+from npdraw.editing import from_cells, tidy
 from npdraw.evaluation.protocol import Drawn
 from npdraw.evaluation.score import Score, figure, known
 from npdraw.model import IMAGES_AT_ONCE, NPDraw, flow_batch
@@ -26,7 +26,7 @@ from npdraw.noise import categorical, seed_list, to_float64, uniform
 from npdraw.progress import Progress
 from npdraw.words import plural
 
-KINDS = {"part": "one part", "box": "3 x 3 cells", "region": "upper rows"}
+EDIT_KINDS = {"part": "one part", "box": "3 x 3 cells", "region": "upper rows"}
 BOX, ROWS = 3, 3 / 8  # cells of a box's side; share of the rows in the region
 NEAREST = 8
 _STREAM = 23  # of the random numbers of edits
@@ -91,8 +91,7 @@ def edit(drawing: Drawing, parts: Tensor, grid: Grid, kind: str, seed: int) -> t
     else:
         within = (places // grid.columns < max(1, round(ROWS * grid.rows))).expand(own.shape)
     cells = within & (own != other)
-    what = torch.where(cells, other, own)
-    return Drawing(what, places.expand(own.shape), what >= 0), cells
+    return from_cells(torch.where(cells, other, own)), cells
 
 
 # --- how far a change spreads ---
@@ -101,8 +100,7 @@ def edit(drawing: Drawing, parts: Tensor, grid: Grid, kind: str, seed: int) -> t
 def around(cells: Tensor, grid: Grid, size: tuple[int, int]) -> Tensor:
     """Cells (B,L) bool and all cells that touch them, as pixels of an image of (height, width): (B,H,W), 0 or 1"""
     table = cells.cpu().float().reshape(-1, 1, grid.rows, grid.columns)
-    near = F.max_pool2d(table, 3, 1, 1).flatten(1)  # (B,L)
-    return F.interpolate(grid.join(mask_cells(near, grid, torch.float32)), size)[:, 0]
+    return cell_pixels(F.max_pool2d(table, 3, 1, 1).flatten(1), grid, size)[:, 0]
 
 
 def spread(before: Tensor, after: Tensor, within: Tensor) -> Share:
@@ -148,7 +146,7 @@ def edited(
     changed, cells = edit(drawings, model.bank.parts, model.grid, kind, seed)
     size = IMAGES_AT_ONCE if model.has_likelihood else max(16, flow_batch(model.device))
     made = [pictures[:0]]
-    progress.start(f"edits of {KINDS[kind]}", len(pictures))
+    progress.start(f"edits of {EDIT_KINDS[kind]}", len(pictures))
     for i in range(0, len(pictures), size):
         which = slice(i, i + size)
         drawn = model.redraw(pictures[which], changed[which], cells[which], seed + i, **how)
@@ -171,7 +169,7 @@ def diversity(model: NPDraw, drawings: Drawing, **how: Any) -> Diversity:
 # --- rows ---
 
 
-def rows(
+def edit_rows(
     model: NPDraw,
     drawn: Drawn,
     ceiling: Found,
@@ -190,7 +188,7 @@ def rows(
     control = found(model, pixels.roll(1, 0), drawing) if n > 1 else None
     if distance:
         yield distance("edit_none", "unedited samples, ", pixels, plural(n, "picture"))
-    for kind, words in KINDS.items():
+    for kind, words in EDIT_KINDS.items():
         x = edited(model, pixels, drawing, kind, seed, progress, **how)
         if not x.beyond.edits:  # with few samples there may be no change to take a share of
             continue

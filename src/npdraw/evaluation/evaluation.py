@@ -19,8 +19,8 @@ from npdraw import show
 from npdraw.baselines.vae import VAE, load_vae
 from npdraw.canvas import to_bytes, to_unit
 from npdraw.data import ImageSet, Subset, select
-from npdraw.data.images import shape_text
-from npdraw.data.splits import shuffled
+from npdraw.data.images import evenly, shape_text
+from npdraw.data.splits import scattered
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.evaluation import diagnosis, protocol
@@ -32,6 +32,7 @@ from npdraw.evaluation.score import Score
 from npdraw.model import NPDraw
 from npdraw.parsing import parse
 from npdraw.progress import Progress
+from npdraw.words import kind_and_shape
 
 IN_GRID = 64  # samples in the grid
 LABEL_KINDS = ("class", "character", "alphabet")  # kinds of labels that a classifier can learn
@@ -62,7 +63,7 @@ class Evaluation:
         if isinstance(self.subject, Tensor) and (self.subject.dtype != torch.uint8 or self.subject.ndim != 4):
             raise InputError(
                 "samples must be uint8 of shape (N, 1 or 3, height, width), as images are, not "
-                f"{str(self.subject.dtype).removeprefix('torch.')} of shape {tuple(self.subject.shape)}"
+                f"{kind_and_shape(self.subject)}"
             )
         if samples and (self.request.temperature is not None or self.request.seed):
             raise InputError("--seed and --temperature need a model, not samples; omit them")
@@ -120,8 +121,7 @@ class Evaluation:
         if isinstance(self.subject, Tensor):
             if self.wanted == len(self.subject):
                 return protocol.Drawn(self.subject, None, None)
-            some = shuffled(len(self.subject), 0)[: self.wanted].sort().values  # the file may be sorted
-            return protocol.Drawn(self.subject[some], None, None)
+            return protocol.Drawn(self.subject[scattered(self.wanted, len(self.subject))], None, None)
         r = self.request
         return protocol.draw(self.subject, self.wanted, r.seed, r.temperature, self.progress, **self.decoding)
 
@@ -180,8 +180,7 @@ class Evaluation:
 
     @cached_property
     def seen(self) -> diagnosis.Seen:
-        pictures, n = self.held_out, min(self.request.images, len(self.held_out))
-        return diagnosis.Seen(self.model, pictures, torch.arange(n) * len(pictures) // n)
+        return diagnosis.Seen(self.model, self.held_out, evenly(self.request.images, len(self.held_out)))
 
     @cached_property
     def training(self) -> Subset:
@@ -219,9 +218,9 @@ class Evaluation:
     @cached_property
     def likely(self) -> tuple[Tensor, float, str]:
         """Held-out images as the likelihood takes them, the factor that converts nats, and the unit after it."""
-        pictures, n = self.held_out, min(self.request.images, len(self.held_out))
+        which = evenly(self.request.images, len(self.held_out))
         ink = self.model.config.decoder.likelihood == "bernoulli"  # its pixels are 0 or 1
-        images = pictures.take(torch.arange(n) * len(pictures) // n, self.model.device, ink)
+        images = self.held_out.take(which, self.model.device, ink)
         bits = 1 / (math.log(2) * self._shape.numel())
         return (images, 1.0, "nats an image") if ink else (images, bits, "bits a dimension")
 

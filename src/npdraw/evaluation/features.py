@@ -22,7 +22,7 @@ from torch import Tensor
 
 from npdraw.canvas import Stack, to_unit
 from npdraw.data import binarise
-from npdraw.data.splits import shuffled
+from npdraw.data.splits import scattered
 from npdraw.errors import InputError
 from npdraw.evaluation.frechet import Moments
 from npdraw.files import read_tensors, write_tensors
@@ -112,7 +112,7 @@ def extract(
     device = torch.device(device)
     size = 8 if device.type == "cpu" else 256  # on a CPU more is not faster, and Inception takes 13 MB per image
     moments = {space: Moments(dims, device) for space, dims in network.spaces.items()}
-    chosen = shuffled(len(pictures), 0)[:keep].sort().values
+    chosen = scattered(keep, len(pictures))
     kept = {space: torch.empty(len(chosen), dims, device=device) for space, dims in network.spaces.items()}
     done = 0
     progress.start(title, len(pictures))

@@ -45,7 +45,7 @@ def locality(model: NPDraw, drawings: Drawing, seed: int) -> tuple[Share, Share]
     return spread(before, after, near), best_spread(before, after, model.grid)
 
 
-def rows(model: NPDraw, vae: VAE, seen: Seen, seed: int) -> Iterator[Score]:
+def locality_rows(model: NPDraw, vae: VAE, seen: Seen, seed: int) -> Iterator[Score]:
     """Rows for edits of the parses of held-out images, and of the VAE's latents of the same images."""
     latent = vae.encode(seen.seen)
     latents = vae.decode(latent), vae.decode(edit_latent(latent, seed)), vae.sample(len(latent), seed)

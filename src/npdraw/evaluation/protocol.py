@@ -19,7 +19,7 @@ from torch import Tensor
 from npdraw.canvas import to_bytes
 from npdraw.config import Config
 from npdraw.data import ImageSet, Subset, select
-from npdraw.data.splits import shuffled
+from npdraw.data.splits import scattered
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.evaluation.features import Pictures
@@ -85,10 +85,8 @@ def sides(
 
 
 def _some(images: Subset, most: int) -> Subset:
-    """At most `most` images, chosen by a fixed shuffle, since sets may be sorted by class."""
-    if len(images) <= most:
-        return images
-    return Subset(images.images, images.index[shuffled(len(images), 0)[:most].sort().values])
+    """At most `most` images."""
+    return Subset(images.images, images.index[scattered(most, len(images))])
 
 
 def _pictures(images: Subset, ink: bool, apart: int) -> Pictures:

@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-import numpy as np
 import torch
 from PIL import Image
 from torch import Tensor
@@ -31,7 +30,7 @@ from npdraw.data.pictures import open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
-from npdraw.reading import as_seen, light_on_dark, own_pixels, reading_for
+from npdraw.reading import as_seen, from_shown, light_on_dark, own_pixels, reading_for
 from npdraw.studio import schemas
 from npdraw.studio.workers import others_first, still_wanted
 
@@ -102,8 +101,7 @@ class Service:
         for place, part in enumerate(cells):
             if not -1 <= part < parts:
                 raise InputError(f"cell {place} names a part out of range; parts are from 0 to {parts - 1}, none is -1")
-        what = torch.tensor([cells], dtype=torch.int64)
-        return Drawing(what, torch.arange(places)[None], what >= 0)
+        return editing.from_cells(torch.tensor([cells], dtype=torch.int64))
 
     def cells(self, drawing: Drawing) -> list[list[int]]:
         """The cells of each drawing. A drawing that draws a place twice, or in another order, is tidied first."""
@@ -119,7 +117,7 @@ class Service:
         if before and asked.sketch:
             before = Before(before.picture, [None if part == -1 else part for part in before.cells])
         made = self._made(asked.cells, asked, asked.seed, before, asked.sketch)
-        return self._raw(made) if asked.raw else png(self._picture(made))
+        return self._raw(made) if asked.raw else self._png(made)
 
     @torch.no_grad()
     def next(self, cells: Sequence[int], cell: int) -> schemas.Odds:
@@ -154,7 +152,7 @@ class Service:
             still_wanted()
             made = self._made(sketch, asked, asked.seed + i, None, True) if asked.images else None
             cells = sketch if self.model.has_likelihood else None if made is None else self._parsed(to_bytes(made))
-            image = None if made is None else _base64(png(self._picture(made)))
+            image = None if made is None else _base64(self._png(made))
             found.append(schemas.One(seed=asked.seed + i, sketch=sketch, cells=cells, image=image))
         return schemas.Samples(samples=found)
 
@@ -172,10 +170,9 @@ class Service:
             sketch = _stay(asked.fixed, asked.cells, drawn)
             log_prob = float(self.model.prior.log_prob(self.drawing(sketch).to(self.model.device)))
             made = self._made(sketch, asked, asked.noise, beginning, True)
-            cells = (
-                sketch if self.model.has_likelihood else _stay(asked.fixed, asked.cells, self._parsed(to_bytes(made)))
-            )
-            image = _base64(png(self._picture(made)))
+            own = self.model.has_likelihood
+            cells = sketch if own else _stay(asked.fixed, asked.cells, self._parsed(to_bytes(made)))
+            image = _base64(self._png(made))
             endings[tuple(sketch)] = schemas.Ending(sketch=sketch, cells=cells, image=image, log_prob=log_prob)
         return schemas.Endings(endings=list(endings.values()), effective=found.effective)
 
@@ -199,7 +196,7 @@ class Service:
                 images = 255 - images
         still_wanted()
         return schemas.ReadImage(
-            image=_base64(png(self._picture(to_unit(images)))),
+            image=_base64(self._png(to_unit(images))),
             pixels=_base64(self._raw(to_unit(images))),
             parse=self._parsed(images),
             posterior=self.cells(self.model.encode(as_seen(self.model, images)))[0],
@@ -215,11 +212,8 @@ class Service:
             return (drawing.to_json(**origin, seed=asked.seed, freedom=freedom) + "\n").encode()
         if asked.format == "png":
             evaluations = None if self.model.has_likelihood else asked.evaluations
-            said = show.inscribed(drawing, self.name, self.weights, asked.seed, freedom, evaluations)
-            buffer = io.BytesIO()
-            image = self._picture(self._made(asked.cells, asked, noise, before), asked.scale or 1)
-            image.save(buffer, "PNG", optimize=True, pnginfo=said)
-            return buffer.getvalue()
+            said = show.Inscription(drawing, self.name, self.weights, asked.seed, freedom, evaluations)
+            return show.png(self._picture(self._made(asked.cells, asked, noise, before), asked.scale or 1), said)
         side = max(self.model.decoder.size)
         if (asked.scale or 1) * side > LONGEST_SIDE:
             raise InputError(
@@ -265,12 +259,9 @@ class Service:
 
     def _given(self, data: bytes) -> Tensor:
         """Raw pixels (H*W*C bytes, as the person sees them) as the model sees them: (1,C,H,W) uint8."""
-        c = self.model.config.data
         if len(data) != self.image_bytes:
             raise InputError(f"this model's pictures have {self.image_bytes} bytes, not {len(data)}")
-        pixels = torch.frombuffer(bytearray(data), dtype=torch.uint8).reshape(1, c.height, c.width, c.channels)
-        pixels = pixels.permute(0, 3, 1, 2)
-        return 255 - pixels if c.inverted else pixels
+        return from_shown(self.model, torch.frombuffer(bytearray(data), dtype=torch.uint8))
 
     def _parsed(self, images: Tensor) -> list[int]:
         """The cells of a picture (1,C,H,W) uint8."""
@@ -278,7 +269,11 @@ class Service:
 
     def _picture(self, image: Tensor, scale: int = 1) -> Image.Image:
         """An image (1,C,H,W) as the person sees it."""
-        return Image.fromarray(_enlarged(show.to_uint8(self.model.to_display(image))[0], scale))
+        return Image.fromarray(show.enlarged(show.to_uint8(self.model.to_display(image))[0], scale))
+
+    def _png(self, image: Tensor) -> bytes:
+        """The same, as a PNG that is made in a moment."""
+        return show.png(self._picture(image), small=False)
 
     def _raw(self, image: Tensor) -> bytes:
         """The same, as raw pixels."""
@@ -305,18 +300,8 @@ def _step(x: Tensor) -> None:
         still_wanted()
 
 
-def png(image: Image.Image) -> bytes:
-    buffer = io.BytesIO()
-    image.save(buffer, "PNG")
-    return buffer.getvalue()
-
-
 def _base64(data: bytes) -> str:
     return base64.b64encode(data).decode()
-
-
-def _enlarged(pixels: show.Pixels, scale: int) -> show.Pixels:
-    return np.repeat(np.repeat(pixels, scale, 0), scale, 1)
 
 
 def _stay(fixed: Sequence[bool], old: Sequence[int], new: Sequence[int]) -> list[int]:

@@ -22,15 +22,17 @@ STAGES = ("prior", "guide", "model", "done")
 class Run:
     """The files of a run. Only the first process writes; all may read."""
 
-    def __init__(self, folder: Path, config: Config, writes: bool):
+    def __init__(self, folder: Path, config: Config, writes: bool = True):
         self.folder, self.config, self.writes = folder, config, writes
+        self._config, self._bank = folder / "config.yaml", folder / "bank.safetensors"
+        self._checkpoint, self._metrics = folder / "checkpoints" / "last.safetensors", folder / "metrics.jsonl"
         self.made: dict[str, Any] = {}  # the provenance of this process (provenance.py)
         self._events: dict[str, Any] = {}
 
     @classmethod
-    def open(cls, folder: str | Path, config: Config, writes: bool = True) -> "Run":
+    def open(cls, folder: str | Path, config: Config) -> "Run":
         """Open a directory without writing: a new or empty one, or one that holds a run of the same config."""
-        run = cls(Path(folder), config, writes)
+        run = cls(Path(folder), config)
         if run.folder.exists() and not run.folder.is_dir():
             raise InputError(f"{folder} is a file; choose a folder for the run")
         if run.started:
@@ -52,10 +54,6 @@ class Run:
         return run
 
     @property
-    def _config(self) -> Path:
-        return self.folder / "config.yaml"
-
-    @property
     def started(self) -> bool:
         return self._config.is_file()
 
@@ -66,10 +64,6 @@ class Run:
             store.save_bank(bank, self._bank)
 
     @property
-    def _bank(self) -> Path:
-        return self.folder / "bank.safetensors"
-
-    @property
     def has_bank(self) -> bool:
         return self._bank.is_file()
 
@@ -77,10 +71,6 @@ class Run:
         return store.load_bank(self._bank)
 
     # --- checkpoints ---
-
-    @property
-    def _checkpoint(self) -> Path:
-        return self.folder / "checkpoints" / "last.safetensors"
 
     def save(self, stage: str, step: int, tensors: dict[str, Tensor]) -> None:
         """Replace the checkpoint, atomically."""
@@ -107,17 +97,16 @@ class Run:
 
     def rewind(self, stage: str, step: int) -> None:
         """Drop metrics that were written after the checkpoint from which the run continues."""
-        path = self.folder / "metrics.jsonl"
-        if self.writes and path.is_file():
+        if self.writes and self._metrics.is_file():
             now = (STAGES.index(stage), step)
             kept = [r for r in self.metrics() if (STAGES.index(r["stage"]), r["step"]) <= now]
-            write_text(path, "".join(json.dumps(r) + "\n" for r in kept))
+            write_text(self._metrics, "".join(json.dumps(r) + "\n" for r in kept))
 
     def log(self, stage: str, step: int, values: dict[str, float]) -> None:
         """One line of metrics.jsonl, and the same to TensorBoard."""
         if not self.writes:
             return
-        with open(self.folder / "metrics.jsonl", "a", encoding="utf-8") as file:
+        with open(self._metrics, "a", encoding="utf-8") as file:
             file.write(json.dumps({"stage": stage, "step": step, **values}) + "\n")
         if stage not in self._events:  # one folder per stage, because a new writer purges all steps from its first one
             from torch.utils.tensorboard import SummaryWriter
@@ -128,8 +117,8 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines so far, without a last line that was cut off."""
-        rows, path = [], self.folder / "metrics.jsonl"
-        for line in read_text(path).splitlines() if path.is_file() else ():
+        rows = []
+        for line in read_text(self._metrics).splitlines() if self._metrics.is_file() else ():
             try:
                 rows.append(json.loads(line))
             except json.JSONDecodeError:

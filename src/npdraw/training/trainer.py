@@ -1,4 +1,5 @@
-"""`train`: trains a model on images in the paper's two stages (stages.py), in a run directory (run.py).
+"""`train`: trains a model on images in the paper's two stages (stages.py), in a run directory (run.py). It is two
+steps: `prepare` refuses what does not fit before anything is written, and `train_prepared` does the work.
 
 A killed run continues from its last checkpoint; loop.py explains why it ends in the same bits.
 """
@@ -45,10 +46,20 @@ def train(
 
     `network(device=, progress=)` loads the network for the scores of samples, if the config asks for scores.
     """
-    config = settle(config, data)
+    return train_prepared(prepare(config, data, folder), data, device, quiet, network)
+
+
+def prepare(config: Config, data: ImageSet, folder: str | Path) -> Run:
+    """The run of a config, completed by `settle`, in a directory. Nothing is written."""
+    return Run.open(folder, settle(config, data))
+
+
+def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: Callable[..., Extractor]) -> NPDraw:
+    """`train` for a run that `prepare` made with the same data."""
+    config, folder = run.config, run.folder
     fabric = make_fabric(config, device)
     fabric.launch()
-    run = Run.open(folder, config, writes=fabric.is_global_zero)
+    run.writes = fabric.is_global_zero
     if run.writes:
         run.made = made_by(f"train(config, {data.name!r}, {str(folder)!r})", config, fabric.device, fabric.world_size)
     parts = select(data, config.split, config.data.validation)

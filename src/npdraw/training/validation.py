@@ -12,6 +12,7 @@ from torch import Tensor
 
 from npdraw.config import Config
 from npdraw.data import Subset
+from npdraw.data.images import evenly
 from npdraw.evaluation.features import Extractor, Features, Pictures, extract, filled
 from npdraw.evaluation.frechet import frechet
 from npdraw.evaluation.kernel import kernel_distance
@@ -30,8 +31,8 @@ class SampleScore:
 
     def __init__(self, network: Extractor, validation: Subset, seeds: Tensor, config: Config, device: torch.device):
         self.network, self.device = network, device
-        self.count = min(config.model_stage.score_images, len(validation))
-        which = torch.arange(self.count) * len(validation) // self.count  # evenly spaced: images may be sorted by class
+        which = evenly(config.model_stage.score_images, len(validation))
+        self.count = len(which)
         chosen = Subset(validation.images, validation.index[which.to(validation.index.device)])
         self.pictures = Pictures(chosen, seeds.cpu()[which], config.data.ink)
         spaces = filled(network, self.count)

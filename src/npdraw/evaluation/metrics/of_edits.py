@@ -51,9 +51,9 @@ def editing(e: Evaluation) -> Iterator[Score]:
         return Score(f"{key}_{name}", label + said, *e.distance(pixels, space), note=note)
 
     how = e.decoding | {"freedom": 0.0}  # as people edit
-    yield from edits.rows(model, drawn, ceiling, seed, e.progress, distance if space else None, **how)
+    yield from edits.edit_rows(model, drawn, ceiling, seed, e.progress, distance if space else None, **how)
     if model.has_likelihood:
-        yield from locality.rows(model, e.vae, seen, seed)
+        yield from locality.locality_rows(model, e.vae, seen, seed)
         images, scale, unit = e.likely
         bound = scale * float(to_float64(e.vae.elbo(images, seed).elbo).mean())
         note = f"{unit}; {sum(p.numel() for p in e.vae.parameters()):,} weights"
