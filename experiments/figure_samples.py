@@ -21,7 +21,7 @@ def shown(models: dict[str, NPDraw]) -> str:
     """The part of docs/gallery.md that shows the pictures."""
     seeds = f"seeds {SEEDS[0]} to {SEEDS[-1]}"
     return "\n".join(
-        f'`NPDraw.from_pretrained("{name}")`, {seeds}, {drawn(models[name].config)}, none left out:\n\n'
+        f'`NPDraw.from_pretrained("{name}")`, {seeds},\n{drawn(models[name].config)}, none left out:\n\n'
         f"![canvases and images of the {name} model](images/sampled-{name}.png)\n"
         for name in sorted(models, key=lambda name: (not name.endswith("-plus"), name))  # the best ones first
     )

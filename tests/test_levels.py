@@ -60,7 +60,7 @@ def test_without_a_guide_there_is_no_guidance_to_try() -> None:
 
 
 class Valleys(Valley):
-    """The same, and 2 more for every 1 between the prior's guidance and 0.8. It asks the prior, not its config."""
+    """The same, and 2 more for every 1 between the prior's guidance and 1. It asks the prior, not its config."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -69,15 +69,15 @@ class Valleys(Valley):
     def __call__(self, model: NPDraw) -> float:
         assert model.config.prior.guidance == model.prior.guidance
         self.priors.append(model.prior.guidance)
-        return super().__call__(model) + 2 * abs(0.8 - model.prior.guidance)
+        return super().__call__(model) + 2 * abs(1.0 - model.prior.guidance)
 
 
 def test_guidances_of_the_prior_come_first_at_freedom_0() -> None:
     model, score, rows = model_of(prior={"guide": 8, "guidance": 1.0}, freedom=0.3), Valleys(), list[dict[str, Any]]()
     found = levels.Levels(model, score, rows)  # type: ignore[arg-type]
     chosen = found.best()
-    assert (chosen.prior.guidance, chosen.decoder.guidance, chosen.decoder.freedom) == (0.8, 1.4, 0.25)
-    assert score.priors == [0.0, 0.4, 0.8, 1.2, *[0.8] * 8]
+    assert (chosen.prior.guidance, chosen.decoder.guidance, chosen.decoder.freedom) == (1.0, 1.4, 0.25)
+    assert score.priors == [0.0, 0.5, 1.0, 1.5, *[1.0] * 8]
     assert score.asked[:4] == [(0.0, 1.0)] * 4 and score.asked[4:6] == [(0.5, 0.0), (0.5, 0.7)]
     assert (model.config.prior.guidance, model.prior.guidance, model.config.decoder.freedom) == (1.0, 1.0, 0.3)
     assert [row["prior_guidance"] for row in rows] == score.priors and len(rows) == 12
@@ -122,7 +122,7 @@ def test_the_choice_of_a_priors_guidance_is_written(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(levels, "SampleScore", lambda *given, **named: Valleys())
     levels.main([str(tmp_path / "shipped")])
     chosen = store.load_model(tmp_path / "shipped")
-    assert chosen.config.prior.guidance == chosen.prior.guidance == 0.8
+    assert chosen.config.prior.guidance == chosen.prior.guidance == 1.0
     assert store.weights_hash(tmp_path / "shipped") == before
     rows = json.loads((tmp_path / "levels.json").read_text())["mnist"]["rows"]
-    assert [row["prior_guidance"] for row in rows] == [0.0, 0.4, 0.8, 1.2, *[0.8] * 4]  # 0 is among the freedoms
+    assert [row["prior_guidance"] for row in rows] == [0.0, 0.5, 1.0, 1.5, *[1.0] * 4]  # 0 is among the freedoms
