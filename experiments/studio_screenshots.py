@@ -93,11 +93,11 @@ def rested(page: Page) -> None:
 
 def face(page: Page) -> None:
     """Paint the upper rows of one face into another."""
-    page.locator("#gallery button").nth(22).click()
+    page.locator("#gallery button").nth(3).click()
     rested(page)
     page.keyboard.press("r")
     page.locator("#second-copy").click()
-    page.locator("#gallery button").nth(18).click()
+    page.locator("#gallery button").nth(4).click()
     rested(page)
     for row in (0.06, 0.18):
         stroke(page, (0.05, row), (0.95, row))
