@@ -223,7 +223,7 @@ def table(rows: Sequence[dict[str, Any]]) -> str:
     settings: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
     for row in rows:
         settings.setdefault(tuple(row["axes"].items()), []).append(row)
-    labels = {key: score["label"] for row in rows for key, score in row.get("scores", {}).items()}
+    labels = {key: score["label"].strip() for row in rows for key, score in row.get("scores", {}).items()}
     cells = [[*(axis for axis in (rows[0]["axes"] if rows else ())), *labels.values(), "seeds"]]
     for setting, group in settings.items():
         done = [row["scores"] for row in group if row["state"] == "done"]

@@ -89,13 +89,14 @@ def carry_out(runs: Sequence[SweepRun], jobs: int, how: dict[str, str | None], s
             while waiting and len(running) < jobs:
                 run, attempt = waiting.popleft()
                 if run.folder not in put_off and _busy(run.folder):
-                    say(f"elsewhere: {run.name}")
+                    say(f"another sweep works on: {run.name}")
                     put_off.add(run.folder)
                     waiting.append((run, attempt))
                     continue
                 say(f"{'starts' if attempt == 1 else 'tried again'}: {run.name} ({run.folder})")
                 running[_start(run, how)] = run, attempt
             for process in [process for process in running if process.poll() is not None]:
+                process.communicate()  # closes its input
                 run, attempt = running.pop(process)
                 if run.state == "done":
                     say(f"done: {run.name}")
@@ -110,7 +111,7 @@ def carry_out(runs: Sequence[SweepRun], jobs: int, how: dict[str, str | None], s
     finally:
         for process in running:
             process.kill()
-            process.wait()
+            process.communicate()
     return failed
 
 
@@ -150,12 +151,10 @@ def _end_with_parent() -> None:
 
 def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    how = {
-        key: value if key == "device" or value is None else Path(value)
-        for key, value in json.loads(sys.argv[1]).items()
-    }
+    how = json.loads(sys.argv[1])
+    data_dir, inception = (Path(how[name]) if how[name] else None for name in ("data_dir", "inception"))
     try:
-        work(**how)
+        work(Path(how["folder"]), how["device"], data_dir, inception)
     except (InputError, TrainingError) as error:
         sys.exit(f"npdraw: {error}")
 
