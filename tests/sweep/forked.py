@@ -36,8 +36,11 @@ class Forked:
             work.main()
             sys.stdout.flush()
             os._exit(0)
+        except SystemExit as stop:
+            print("" if isinstance(stop.code, int) else stop.code, flush=True)
+            os._exit(stop.code if isinstance(stop.code, int) else 1)
         except BaseException as error:
-            print(error, flush=True)
+            print(repr(error), flush=True)
             os._exit(1)
 
     def poll(self) -> int | None:
@@ -64,7 +67,7 @@ unhurried = loop.seed_step
 
 def seed_step(seed: int, stage: str, step: int, rank: int) -> None:
     print(f"step {stage} {step}", flush=True)
-    time.sleep(0.05)
+    time.sleep(0.03)
     unhurried(seed, stage, step, rank)
 
 
@@ -72,6 +75,7 @@ def sweep(folder: str, out: str, data_dir: str) -> None:
     """`npdraw sweep sweep.yaml` with two jobs, in a process group of its own; its output goes to OUT.txt."""
     os.setsid()
     os.chdir(folder)
+    os.environ["NPDRAW_COMMIT"] = "none"  # git takes longer than a run
     with open(f"{out}.txt", "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)

@@ -24,7 +24,7 @@ from training import tiny
 
 TABLE_2 = Path(__file__).parents[2] / "experiments" / "table2.yaml"
 FORKS = multiprocessing.get_context("forkserver")  # imports once for all sweeps
-FORKS.set_forkserver_preload(["npdraw.sweep.work"])
+FORKS.set_forkserver_preload(["npdraw.sweep.work", "torch.utils.tensorboard", "matplotlib.pyplot"])
 SHORT = {"prior_stage.epochs": 1, "model_stage.epochs": 1, "checkpoint_steps": 1, "data.validation": 4}
 
 
@@ -98,6 +98,7 @@ def test_killed_twice_it_ends_in_the_table_of_a_whole_one(home: Path) -> None:
 
     process, at_work = start("killed"), Path("killed/runs")
     until(lambda: sum(len(steps(log)) > 1 for log in at_work.glob("*/log.txt")) == 2, process)
+    assert process.pid
     os.killpg(process.pid, signal.SIGKILL)  # all of it, while two runs train
     ends(process, -signal.SIGKILL)
     assert len(results("killed")) < 6
@@ -126,6 +127,8 @@ def test_two_sweeps_at_once_do_nothing_twice(home: Path) -> None:
     first, second = start("both"), start("both")
     ends(first)
     ends(second)
+    told = Path("both.txt").read_text()
+    assert "another sweep works on: parts=" in told and "failed" not in told
     logs = list(Path("both/runs").glob("*/log.txt"))
     assert len(logs) == 2 and all(len(steps(log)) == len(set(steps(log))) for log in logs)
 
@@ -133,23 +136,36 @@ def test_two_sweeps_at_once_do_nothing_twice(home: Path) -> None:
 # --- failures ---
 
 
-def test_a_failing_run_is_tried_twice_and_listed(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """These are the real processes of a sweep."""
-    rates = {"good": {"model_stage.rate": 1e-3}, "mad": {"model_stage.rate": 1e11, "model_stage.epochs": 3}}
-    command = ["sweep", str(sweep(axes=[{"rate": rates}], seeds=None)), "--jobs", "2", "--device", "cpu"]
-    assert main(command) == 1
-    shown = capfd.readouterr()
-    assert shown.err == "npdraw: 1 run failed, twice each; the same command tries again\n"
-    assert "tried again: rate=mad" in shown.out and "done: rate=good" in shown.out
-    told = shown.out.partition("failed: rate=mad")[2]
-    assert "npdraw: " in told and "finite" in told
-    good, mad = map(json.loads, Path("sweeps/sweep/results.jsonl").read_text().splitlines())
+def test_a_failing_run_is_tried_twice_and_listed(home: Path) -> None:
+    rates = {"mad": {"model_stage.rate": 1e11, "model_stage.epochs": 3}, "good": {"model_stage.rate": 1e-3}}
+    sweep(axes=[{"rate": rates}], seeds=None)
+    ends(start("out"), 1)
+    told = Path("out.txt").read_text()
+    assert told.endswith("npdraw: 1 run failed, twice each; the same command tries again\n")
+    assert told.count("tried again: rate=mad") == 1 and told.count("done: rate=good") == 1
+    last = told.partition("failed: rate=mad")[2].partition("| rate")[0]
+    assert "npdraw: " in last and "finite" in last
+    mad, good = map(json.loads, Path("out/results.jsonl").read_text().splitlines())
     assert (good["state"], mad["state"]) == ("done", "failed")
     assert "scores" not in mad and any("finite" in line for line in mad["log"])
-    assert good["scores"]["nll_elbo"]["error"] and good["seconds"]["training"] > 0 and good["device"].startswith("cpu")
-    assert good["config"].startswith(good["folder"]) and good["seed"] == 0
-    row = Path("sweeps/sweep/table.md").read_text().splitlines()[-1]
+    row = Path("out/table.md").read_text().splitlines()[2]
     assert row.startswith("| mad |") and row.endswith("| 0 of 1: 1 failed |") and "±" not in row
+
+
+def test_processes_of_runs(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A sweep of one run in a process as users have it, not forked."""
+    command = ["sweep", str(sweep(axes=None, seeds=None)), "--device", "cpu"]
+    assert main(command) == 0
+    first = capfd.readouterr().out
+    (row,) = map(json.loads, Path("sweeps/sweep/results.jsonl").read_text().splitlines())
+    assert row["axes"] == {} and row["seed"] == 0 and row["state"] == "done" and row["device"].startswith("cpu")
+    assert row["scores"]["nll_elbo"]["error"] and row["seconds"]["training"] > 0
+    assert row["config"].startswith(row["folder"])
+    assert main(["info", f"sweeps/sweep/runs/{row['folder']}/run"]) == 0  # an ordinary run
+    capfd.readouterr()
+    assert main(command) == 0
+    again = capfd.readouterr().out
+    assert "starts: base" in first and first.endswith(again) and again.startswith("| PSNR of parses |")
 
 
 # --- the report, --only and --dry-run ---

@@ -51,7 +51,7 @@ class Sweep:
 
         out = self.out or Path("sweeps") / self.file.stem
         device = inputs.prepare(self.device, out)
-        runs = read(self.file, out, self.data_dir, self.dry_run)
+        runs = read(self.file, out, self.data_dir, self.dry_run or self.report)
         for source in {run.config.data.source for run in runs}:
             inputs.check_apart(out, source)
         chosen = [run for run in runs if self.only is None or fnmatchcase(run.name, self.only)]

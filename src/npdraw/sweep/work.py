@@ -36,12 +36,14 @@ from npdraw.training.trainer import prepare, train_prepared
 LOCK, TASK, RESULT = ".lock", "task.json", "result.json"
 TRIES = 2  # of a run that fails
 LAST_LINES = 5  # of the log of a run that failed
+BUSY = 75  # exit code of a process that found its run locked
 POLL = 0.1  # seconds between looks at the processes
 
 
-def work(folder: Path, device: str, data_dir: Path | None, inception: Path | None) -> None:
-    """Train and score the run that `task.json` in a folder describes, or go on with it."""
-    with FileLock(folder / LOCK):
+def work(folder: Path, wait: bool, device: str, data_dir: Path | None, inception: Path | None) -> None:
+    """Train and score the run that `task.json` in a folder describes, or go on with it. If another process does that,
+    wait for it, or raise `Timeout`."""
+    with FileLock(folder / LOCK, timeout=-1 if wait else 0):
         if (folder / RESULT).is_file():
             return
         wanted = json.loads(read_text(folder / TASK))
@@ -77,7 +79,7 @@ def _finite(score: dict[str, Any]) -> dict[str, Any]:
 def carry_out(runs: Sequence[SweepRun], jobs: int, how: dict[str, str | None], say: Callable[[str], None]) -> int:
     """Work on the runs that are not done, `jobs` at a time. Returns how many failed.
 
-    `how` has the other arguments of `work`. A run that another sweep works on comes last, and its process then waits.
+    `how` has the other arguments of `work`. A run that another sweep works on comes last, and its process waits then.
     """
     todo = {run.folder: run for run in runs if run.state != "done"}
     waiting = deque((run, 1) for run in todo.values())
@@ -88,18 +90,17 @@ def carry_out(runs: Sequence[SweepRun], jobs: int, how: dict[str, str | None], s
         while waiting or running:
             while waiting and len(running) < jobs:
                 run, attempt = waiting.popleft()
-                if run.folder not in put_off and _busy(run.folder):
-                    say(f"another sweep works on: {run.name}")
-                    put_off.add(run.folder)
-                    waiting.append((run, attempt))
-                    continue
                 say(f"{'starts' if attempt == 1 else 'tried again'}: {run.name} ({run.folder})")
-                running[_start(run, how)] = run, attempt
+                running[_start(run, how, run.folder in put_off)] = run, attempt
             for process in [process for process in running if process.poll() is not None]:
                 process.communicate()  # closes its input
                 run, attempt = running.pop(process)
                 if run.state == "done":
                     say(f"done: {run.name}")
+                elif process.returncode == BUSY:
+                    say(f"another sweep works on: {run.name}")
+                    put_off.add(run.folder)
+                    waiting.append((run, attempt))
                 elif attempt < TRIES:
                     waiting.append((run, attempt + 1))
                 else:
@@ -115,23 +116,12 @@ def carry_out(runs: Sequence[SweepRun], jobs: int, how: dict[str, str | None], s
     return failed
 
 
-def _busy(folder: Path) -> bool:
-    """Whether another process works on a run."""
-    if not (folder / LOCK).exists():
-        return False
-    try:
-        with FileLock(folder / LOCK, timeout=0):
-            return False
-    except Timeout:
-        return True
-
-
-def _start(run: SweepRun, how: dict[str, str | None]) -> "subprocess.Popen[bytes]":
+def _start(run: SweepRun, how: dict[str, str | None], wait: bool) -> "subprocess.Popen[bytes]":
     """Start the process of a run. Its output goes to the log; the end of its input tells it that this process ended."""
     if not (run.folder / TASK).is_file():
         write_text(run.folder / TASK, json.dumps(task(run.config, run.request), indent=2) + "\n")
     run.failure.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "npdraw.sweep.work", json.dumps({"folder": str(run.folder), **how})]
+    command = [sys.executable, "-m", "npdraw.sweep.work", json.dumps({"folder": str(run.folder), "wait": wait, **how})]
     with open(run.log, "ab") as log:
         return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
 
@@ -154,7 +144,9 @@ def main() -> None:
     how = json.loads(sys.argv[1])
     data_dir, inception = (Path(how[name]) if how[name] else None for name in ("data_dir", "inception"))
     try:
-        work(Path(how["folder"]), how["device"], data_dir, inception)
+        work(Path(how["folder"]), how["wait"], how["device"], data_dir, inception)
+    except Timeout:
+        sys.exit(BUSY)
     except (InputError, TrainingError) as error:
         sys.exit(f"npdraw: {error}")
 
