@@ -11,6 +11,7 @@ from typing import Any, BinaryIO
 
 import torch
 
+from npdraw import show
 from npdraw.cli.main import main
 from npdraw.sweep import work
 from npdraw.training import loop
@@ -81,6 +82,7 @@ def sweep(folder: str, out: str, data_dir: str) -> None:
         os.dup2(file.fileno(), 2)
     torch.set_num_threads(1)
     loop.seed_step = seed_step
+    show.curves = lambda *_: None  # as in the tests of training: it takes as long as a tiny run
     replaced: Any = work
     replaced.subprocess = SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
     sys.exit(main(["sweep", "sweep.yaml", "--out", out, "--jobs", "2", "--device", "cpu", "--data-dir", data_dir]))

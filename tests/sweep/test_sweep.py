@@ -24,7 +24,7 @@ from training import tiny
 
 TABLE_2 = Path(__file__).parents[2] / "experiments" / "table2.yaml"
 FORKS = multiprocessing.get_context("forkserver")  # imports once for all sweeps
-FORKS.set_forkserver_preload(["npdraw.sweep.work", "torch.utils.tensorboard", "matplotlib.pyplot"])
+FORKS.set_forkserver_preload(["npdraw.sweep.work", "torch.utils.tensorboard", "kmedoids"])
 SHORT = {"prior_stage.epochs": 1, "model_stage.epochs": 1, "checkpoint_steps": 1, "data.validation": 4}
 
 
@@ -259,6 +259,25 @@ def test_wrong_files_are_one_sentence(
     told = capsys.readouterr().err
     assert told.startswith("npdraw: ") and told.count("\n") == 1 and sentence in told
     assert files() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("axes: [", "sweep.yaml is not YAML"),
+        ("[fid]", "a sweep needs keys and values"),
+        ("axes: [{a: {1: {}, 1: {}}}]", "sweep.yaml: 1 is given twice"),
+    ],
+)
+def test_files_that_are_no_sweeps_are_one_sentence(
+    text: str, sentence: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sweep.yaml").write_text(text)
+    assert main(["sweep", "sweep.yaml", "--device", "cpu"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("npdraw: ") and told.count("\n") == 1 and sentence in told
+    assert main(["sweep", "none.yaml", "--device", "cpu"]) == 2 and "none.yaml" in capsys.readouterr().err
+    assert main(["sweep", "sweep.yaml", "--jobs", "0"]) == 2
 
 
 def test_the_sweep_of_the_paper_is_its_table_2(home: Path) -> None:

@@ -75,14 +75,23 @@ class SweepRun:
 # --- the file ---
 
 
+class _Loader(yaml.SafeLoader):
+    """YAML that refuses a name given twice. Otherwise the second would win, and a run would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError(f"{twice[0]} is given twice in one place; remove or rename one")
+        return super().construct_mapping(node, deep)
+
+
 def read(path: Path, out: Path, data_dir: Path | None, dry: bool) -> list[SweepRun]:
     """All runs of a sweep file, in its order. What cannot be trained or scored is refused here, before any work."""
     try:
-        data = yaml.safe_load(read_text(path))
+        data = yaml.load(read_text(path), _Loader)
+        return list(_runs(data, out, data_dir, dry))
     except (yaml.YAMLError, RecursionError) as error:
         raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
-    try:
-        return list(_runs(data, out, data_dir, dry))
     except InputError as error:
         raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
