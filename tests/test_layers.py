@@ -1,4 +1,4 @@
-"""The layers of the package, by reading imports: core < data < evaluation < training < studio and cli."""
+"""The layers of the package, by reading imports: core < data < evaluation < training < sweep and studio < cli."""
 
 import ast
 from collections.abc import Iterator
@@ -12,7 +12,7 @@ MODULES = {
     for path in ROOT.rglob("*.py")
     if path.parent != ROOT or path.name not in ("__init__.py", "__main__.py")
 }
-LAYERS = {"data": 1, "baselines": 2, "evaluation": 2, "training": 3, "studio": 4, "cli": 5}
+LAYERS = {"data": 1, "baselines": 2, "evaluation": 2, "training": 3, "sweep": 4, "studio": 4, "cli": 5}
 RAISED = {"reading": 1, "derive": 1}  # files of the root that know of data
 LATER = {  # what reaches up, when it is called and not before
     ("pretrained", "data"),  # the downloader

@@ -14,6 +14,7 @@ from npdraw.cli.models import Models
 from npdraw.cli.sample import Animate, Reconstruct, Sample
 from npdraw.cli.sets import Bank, DataInfo, DataShow, Parse
 from npdraw.cli.studio import Studio
+from npdraw.cli.sweep import Sweep
 from npdraw.cli.train import Demo, Train
 
 
@@ -37,6 +38,7 @@ VERBS: dict[str, type[Verb]] = {
     "animate": Animate,
     "studio": Studio,
     "evaluate": Evaluate,
+    "sweep": Sweep,
     "models": Models,
     "info": Info,
     "data show": DataShow,

@@ -1,0 +1,263 @@
+"""`read`: the runs of a sweep file, each with its folder and its state there; `write_report`: their scores as a table.
+
+Nothing here trains. A run's folder is named by a hash of its settled config and of what is scored, so a changed file
+finds the runs that it still has, and images that changed are other runs.
+"""
+
+import hashlib
+import itertools
+import json
+import statistics
+from collections.abc import Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from npdraw import derive
+from npdraw.bank import PartBank
+from npdraw.config import Config, Reading, Split, from_dict, to_dict
+from npdraw.errors import InputError
+from npdraw.evaluation.metrics import METRICS
+from npdraw.evaluation.request import Request
+from npdraw.evaluation.score import figure
+from npdraw.files import read_text, write_text
+from npdraw.model import NPDraw
+from npdraw.training.trainer import settle
+from npdraw.words import did_you_mean, first_line
+
+KEYS = ("base", "axes", "seeds", "scores", "count", "images", "data")
+SEED = "seed"  # the axis over which the table averages
+Overrides = dict[str, Any]  # by full name: {"bank.parts": 10}
+
+
+@dataclass(frozen=True)
+class SweepRun:
+    """One run of a sweep."""
+
+    values: dict[str, str]
+    """The name of its value on each axis."""
+    config: Config
+    request: Request
+    folder: Path
+
+    @property
+    def name(self) -> str:
+        return " ".join(f"{axis}={value}" for axis, value in self.values.items()) or "base"
+
+    @property
+    def setting(self) -> dict[str, str]:
+        """Its values without the seed: runs of one setting share a row of the table."""
+        return {axis: value for axis, value in self.values.items() if axis != SEED}
+
+    @property
+    def log(self) -> Path:
+        return self.folder / "log.txt"
+
+    @property
+    def failure(self) -> Path:
+        """Holds the last lines of the log of a run that failed. There is no such file otherwise."""
+        return self.folder / "failed.txt"
+
+    @property
+    def result(self) -> dict[str, Any]:
+        """What a finished run wrote; {} for any other."""
+        path = self.folder / "result.json"
+        return dict(json.loads(read_text(path))) if path.is_file() else {}
+
+    @property
+    def state(self) -> str:
+        return "done" if self.result else "failed" if self.failure.is_file() else "missing"
+
+
+# --- the file ---
+
+
+class _Loader(yaml.SafeLoader):
+    """YAML that refuses a name given twice. Otherwise the second would win, and a run would be lost without a word."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        names = [key.value for key, _ in node.value if isinstance(key, yaml.ScalarNode)]
+        if twice := [name for name in names if names.count(name) > 1]:
+            raise InputError(f"{twice[0]} is given twice in one place; remove or rename one")
+        return super().construct_mapping(node, deep)
+
+
+def read(path: Path, out: Path, data_dir: Path | None, dry: bool) -> list[SweepRun]:
+    """All runs of a sweep file, in its order. What cannot be trained or scored is refused here, before any work."""
+    try:
+        data = yaml.load(read_text(path), _Loader)
+        return list(_runs(data, out, data_dir, dry))
+    except (yaml.YAMLError, RecursionError) as error:
+        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    except InputError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+
+
+def _runs(data: Any, out: Path, data_dir: Path | None, dry: bool) -> Iterator[SweepRun]:
+    if not isinstance(data, dict):
+        raise InputError(f"a sweep needs keys and values: {', '.join(KEYS)}")
+    for key in data:
+        if key not in KEYS:
+            near = did_you_mean(str(key), KEYS) or f"; choose among {', '.join(KEYS)}"
+            raise InputError(f"a sweep has no {key}{near}")
+    request, axes = _request(data), _axes(data)
+    base = _base(data.get("base"), data_dir, dry)
+    if "data" in data:
+        base = _changed(base, {"data.source": data["data"]})
+    if not base.data.source:
+        raise InputError("it does not name its images; give data: with a set by name, a folder or a file")
+    for chosen in itertools.product(*(axis.items() for axis in axes.values())):
+        values = dict(zip(axes, (name for name, _ in chosen)))
+        try:
+            config = base
+            for _, overrides in chosen:
+                config = _changed(config, overrides)
+            images = derive.images(config.data.source, config.reading, data_dir, True, dry)
+            config = settle(config, images)
+            _check(config, request)
+        except InputError as error:
+            where = " ".join(f"{axis}={value}" for axis, value in values.items())
+            raise InputError(f"{where}: {error}" if where else str(error)) from None
+        yield SweepRun(values, config, request, out / "runs" / digest(config, request)[:16])
+
+
+def task(config: Config, request: Request) -> dict[str, Any]:
+    """All that decides the result of a run, as JSON."""
+    return {"config": to_dict(config), "scores": asdict(request)}
+
+
+def digest(config: Config, request: Request) -> str:
+    return hashlib.sha256(json.dumps(task(config, request), sort_keys=True).encode()).hexdigest()
+
+
+def _request(data: dict[str, Any]) -> Request:
+    names = data.get("scores")
+    if not isinstance(names, list) or not names or not all(isinstance(name, str) for name in names):
+        raise InputError("scores: needs a list of metrics, such as [fid, psnr, nll]")
+    numbers = {key: data[key] for key in ("count", "images") if key in data}
+    for key, value in numbers.items():
+        if type(value) is not int:
+            raise InputError(f"{key} must be a whole number, not {value!r}")
+    return Request(tuple(names), **numbers)
+
+
+def _axes(data: dict[str, Any]) -> dict[str, dict[str, Overrides]]:
+    """The axes by name. Each has values by name, and each value has overrides. Seeds are one more axis."""
+    axes: dict[str, dict[str, Overrides]] = {}
+    setters: dict[str, str] = {}
+    listed, seeds = data.get("axes", []), data.get("seeds", [])
+    if not isinstance(listed, list):
+        raise InputError("axes: needs a list, such as - parts: {few: {bank.parts: 10}, many: {bank.parts: 50}}")
+    if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+        raise InputError(f"seeds: needs a list of whole numbers, such as [0, 1, 2], not {seeds!r}")
+    for item in [*listed, *([{SEED: {seed: {"seed": seed} for seed in seeds}}] if seeds else [])]:
+        name, values = next(iter(item.items())) if isinstance(item, dict) and len(item) == 1 else (None, None)
+        if name is None or not isinstance(values, dict) or not values:
+            raise InputError(f"an axis is one name with named values, such as parts: {{few: ...}}, not {item!r}")
+        if str(name) in axes:
+            raise InputError(f"there are two axes {name}; give each its own name (seeds: is the axis {SEED})")
+        axes[str(name)] = {str(value): _flat(overrides, f"{name}={value}") for value, overrides in values.items()}
+        for key in sorted({key for overrides in axes[str(name)].values() for key in overrides}):
+            if other := setters.get(key):
+                raise InputError(f"the axes {other} and {name} both set {key}; set it on one of them")
+            setters[key] = str(name)
+    return axes
+
+
+def _base(base: Any, data_dir: Path | None, dry: bool) -> Config:
+    """The config that all runs start from: that of a target of `npdraw train`, with overrides if it is a mapping."""
+    overrides = _flat(base, "base") if not isinstance(base, str) else {"preset": base}
+    if not isinstance(target := overrides.pop("preset", None), str):
+        raise InputError("base: needs the name of a preset, or a mapping with preset: and the settings to change")
+    return _changed(derive.base(target, Reading(), Split(), data_dir, True, dry), overrides)
+
+
+def _flat(overrides: Any, where: str) -> Overrides:
+    """Overrides by full name, from names with dots or nested mappings."""
+    if not isinstance(overrides, dict):
+        raise InputError(f"{where} needs settings of the config, such as {{bank.parts: 10}}, not {overrides!r}")
+    found: Overrides = {}
+    for name, value in overrides.items():
+        inner = _flat(value, where) if isinstance(value, dict) else None
+        found |= {str(name): value} if inner is None else {f"{name}.{key}": v for key, v in inner.items()}
+    return found
+
+
+def _changed(config: Config, overrides: Overrides) -> Config:
+    """The config with overrides. Unknown names and wrong values are refused."""
+    values = to_dict(config)
+    for name, value in overrides.items():
+        *groups, last = name.split(".")
+        at: Any = values
+        for group in groups:
+            at = at.setdefault(group, {})
+            if not isinstance(at, dict):
+                raise InputError(f"unknown config key {name}; {group} holds no other settings")
+        at[last] = value
+    return from_dict(Config, values)
+
+
+def _check(config: Config, request: Request) -> None:
+    """Refuse settings from which no model can be built, and metrics that such a model cannot have."""
+    k = config.bank.part_size
+    try:
+        with torch.device("meta"):  # its tensors have sizes but no memory
+            model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, config.data.channels, k, k)))
+    except (RuntimeError, ValueError, ArithmeticError) as error:
+        raise InputError(f"no model can be built from these settings: {first_line(error)}") from None
+    for name in request.names:
+        if reason := METRICS[name].refuses(model):
+            raise InputError(f"the metric {name} {reason}")
+
+
+# --- the report ---
+
+
+def lines(runs: Sequence[SweepRun]) -> list[dict[str, Any]]:
+    """One record per run: its values, seed and state, and for a finished run its scores, seconds and machine."""
+    found = []
+    for run in runs:
+        about = {"axes": run.setting, "seed": run.config.seed, "state": run.state, "folder": run.folder.name}
+        failed = {"log": read_text(run.failure).splitlines()} if run.state == "failed" else {}
+        found.append(about | {"config": digest(run.config, run.request)} | failed | run.result)
+    return found
+
+
+def table(rows: Sequence[dict[str, Any]]) -> str:
+    """Markdown with one row per setting: mean ± standard deviation over the finished seeds. What is missing or failed
+    is said and not averaged."""
+    settings: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
+    for row in rows:
+        settings.setdefault(tuple(row["axes"].items()), []).append(row)
+    labels = {key: score["label"].strip() for row in rows for key, score in row.get("scores", {}).items()}
+    cells = [[*(axis for axis in (rows[0]["axes"] if rows else ())), *labels.values(), "seeds"]]
+    for setting, group in settings.items():
+        done = [row["scores"] for row in group if row["state"] == "done"]
+        states = [row["state"] for row in group]
+        short = [f"{states.count(state)} {state}" for state in ("failed", "missing") if state in states]
+        seeds = f"{len(done)} of {len(group)}: {', '.join(short)}" if short else str(len(done))
+        means = [_mean([scores[key]["value"] for scores in done if key in scores], len(done)) for key in labels]
+        cells.append([*(value for _, value in setting), *means, seeds])
+    ruled = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
+    return "\n".join(f"| {' | '.join(row)} |" for row in ruled)
+
+
+def _mean(values: Sequence[float | None], runs: int) -> str:
+    """Mean ± standard deviation (of a sample) of one score. If not all runs have a finite value, it says how many."""
+    known = [value for value in values if value is not None]
+    if not known:
+        return ""
+    spread = f" ± {statistics.stdev(known):.2g}" if len(known) > 1 else ""
+    return figure(statistics.fmean(known)) + spread + (f" ({len(known)} of {runs})" if len(known) < runs else "")
+
+
+def write_report(out: Path, runs: Sequence[SweepRun]) -> str:
+    """Write results.jsonl and table.md from all that is done so far. Returns the table."""
+    rows = lines(runs)
+    text = table(rows)
+    write_text(out / "results.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
+    write_text(out / "table.md", text + "\n")
+    return text

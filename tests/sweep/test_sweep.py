@@ -1,0 +1,298 @@
+"""Sweeps: interrupted and whole ones end in the same table, failures are told, and wrong files are one sentence."""
+
+import json
+import multiprocessing
+import os
+import signal
+import statistics
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from npdraw import store
+from npdraw.cli.main import main
+from npdraw.files import write_text
+from npdraw.sweep.runs import SweepRun, read
+from sweep import forked
+from training import tiny
+
+TABLE_2 = Path(__file__).parents[2] / "experiments" / "table2.yaml"
+FORKS = multiprocessing.get_context("forkserver")  # imports once for all sweeps
+FORKS.set_forkserver_preload(["npdraw.sweep.work", "torch.utils.tensorboard", "kmedoids"])
+SHORT = {"prior_stage.epochs": 1, "model_stage.epochs": 1, "checkpoint_steps": 1, "data.validation": 4}
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A working folder with images and a preset file for them."""
+    monkeypatch.chdir(tmp_path)
+    np.savez("strokes.npz", images=tiny.strokes(60)[:, 0].numpy())
+    Path("tiny.yaml").write_text(yaml.safe_dump(tiny.SETTINGS))
+    return tmp_path
+
+
+def sweep(**changes: Any) -> Path:
+    """A sweep file of six tiny runs, with keys changed; None removes a key."""
+    data: dict[str, Any] = {
+        "base": {"preset": "tiny.yaml", **SHORT},
+        "data": "strokes.npz",
+        "axes": [{"parts": {4: {"bank.parts": 4}, 6: {"bank": {"parts": 6}}}}],
+        "seeds": [0, 1, 2],
+        "scores": ["psnr", "nll"],
+        "images": 4,
+    } | changes
+    path = Path("sweep.yaml")
+    path.write_text(yaml.safe_dump({key: value for key, value in data.items() if value is not None}, sort_keys=False))
+    return path
+
+
+def files() -> set[Path]:
+    return {path for path in Path().rglob("*") if path.is_file()}
+
+
+def finish(run: SweepRun, value: float | None) -> None:
+    """Write the result of a run that has one score."""
+    write_text(run.folder / "result.json", json.dumps({"scores": {"psnr": {"label": "PSNR", "value": value}}}))
+
+
+# --- interrupted ---
+
+
+def start(out: str) -> BaseProcess:
+    """A sweep in a process group of its own."""
+    process = FORKS.Process(target=forked.sweep, args=(str(Path.cwd()), out, os.environ["NPDRAW_DATA_DIR"]))
+    process.start()
+    return process
+
+
+def until(happened: Callable[[], bool], process: BaseProcess, seconds: float = 60) -> None:
+    end = time.monotonic() + seconds
+    while not happened():
+        assert process.is_alive() and time.monotonic() < end
+        time.sleep(0.02)
+
+
+def ends(process: BaseProcess, code: int = 0) -> None:
+    process.join(120)
+    assert process.exitcode == code
+
+
+def results(out: str) -> dict[Path, int]:
+    """The finished runs, and when each was written."""
+    return {path: path.stat().st_mtime_ns for path in Path(out).glob("runs/*/result.json")}
+
+
+def steps(log: Path) -> list[str]:
+    return [line for line in log.read_text().splitlines() if line.startswith("step ")]
+
+
+def test_killed_twice_it_ends_in_the_table_of_a_whole_one(home: Path) -> None:
+    sweep()
+    ends(start("whole"))
+
+    process, at_work = start("killed"), Path("killed/runs")
+    until(lambda: sum(len(steps(log)) > 1 for log in at_work.glob("*/log.txt")) == 2, process)
+    assert process.pid
+    os.killpg(process.pid, signal.SIGKILL)  # all of it, while two runs train
+    ends(process, -signal.SIGKILL)
+    assert len(results("killed")) < 6
+    process = start("killed")
+    until(lambda: len(results("killed")) >= 2, process)
+    process.kill()  # the sweep alone: the processes of its runs end by themselves
+    ends(process, -signal.SIGKILL)
+    before = results("killed")
+    assert 2 <= len(before) < 6
+    ends(start("killed"))
+
+    table = Path("killed/table.md").read_text()
+    assert table == Path("whole/table.md").read_text() and table.count("| 3 |\n") == 2
+    after = results("killed")
+    assert len(after) == 6 and before.items() <= after.items()  # none is scored twice
+    repeated = []
+    for path in after:
+        done = steps(path.parent / "log.txt")
+        repeated.append(len(done) - len(set(done)))
+        assert set(done) == set(steps(Path(str(path.parent).replace("killed", "whole")) / "log.txt"))
+    assert sum(repeated) <= 2 * 2  # at each kill, of two runs, the step that was not in a checkpoint yet
+
+
+def test_two_sweeps_at_once_do_nothing_twice(home: Path) -> None:
+    sweep(seeds=None)
+    first, second = start("both"), start("both")
+    ends(first)
+    ends(second)
+    told = Path("both.txt").read_text()
+    assert "another sweep works on: parts=" in told and "failed" not in told
+    logs = list(Path("both/runs").glob("*/log.txt"))
+    assert len(logs) == 2 and all(len(steps(log)) == len(set(steps(log))) for log in logs)
+
+
+# --- failures ---
+
+
+def test_a_failing_run_is_tried_twice_and_listed(home: Path) -> None:
+    rates = {"mad": {"model_stage.rate": 1e11, "model_stage.epochs": 3}, "good": {"model_stage.rate": 1e-3}}
+    sweep(axes=[{"rate": rates}], seeds=None)
+    ends(start("out"), 1)
+    told = Path("out.txt").read_text()
+    assert told.endswith("npdraw: 1 run failed, twice each; the same command tries again\n")
+    assert told.count("tried again: rate=mad") == 1 and told.count("done: rate=good") == 1
+    last = told.partition("failed: rate=mad")[2].partition("| rate")[0]
+    assert "npdraw: " in last and "finite" in last
+    mad, good = map(json.loads, Path("out/results.jsonl").read_text().splitlines())
+    assert (good["state"], mad["state"]) == ("done", "failed")
+    assert "scores" not in mad and any("finite" in line for line in mad["log"])
+    row = Path("out/table.md").read_text().splitlines()[2]
+    assert row.startswith("| mad |") and row.endswith("| 0 of 1: 1 failed |") and "±" not in row
+
+
+def test_processes_of_runs(home: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """A sweep of one run in a process as users have it, not forked."""
+    command = ["sweep", str(sweep(axes=None, seeds=None)), "--device", "cpu"]
+    assert main(command) == 0
+    first = capfd.readouterr().out
+    (row,) = map(json.loads, Path("sweeps/sweep/results.jsonl").read_text().splitlines())
+    assert row["axes"] == {} and row["seed"] == 0 and row["state"] == "done" and row["device"].startswith("cpu")
+    assert row["scores"]["nll_elbo"]["error"] and row["seconds"]["training"] > 0
+    assert row["config"].startswith(row["folder"])
+    assert main(["info", f"sweeps/sweep/runs/{row['folder']}/run"]) == 0  # an ordinary run
+    capfd.readouterr()
+    assert main(command) == 0
+    again = capfd.readouterr().out
+    assert "starts: base" in first and first.endswith(again) and again.startswith("| PSNR of parses |")
+
+
+# --- the report, --only and --dry-run ---
+
+
+def test_mean_and_deviation_are_those_of_plain_python(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path, out = sweep(), Path("sweeps/sweep")
+    four, six = (runs := read(path, out, None, False))[:3], runs[3:]
+    for run, value in zip(four, (20.0, 21.5, 25.25)):
+        finish(run, value)
+    finish(six[0], 7.0)
+    write_text(six[1].failure, "no memory\n")
+    assert main(["sweep", str(path), "--report", "--device", "cpu"]) == 0
+    mean, deviation = statistics.mean((20.0, 21.5, 25.25)), statistics.stdev((20.0, 21.5, 25.25))
+    assert Path("sweeps/sweep/table.md").read_text().splitlines() == [
+        "| parts | PSNR | seeds |",
+        "| --- | --- | --- |",
+        f"| 4 | {mean:.2f} ± {deviation:.2g} | 3 |",
+        "| 6 | 7.000 | 1 of 3: 1 failed, 1 missing |",
+    ]
+    finish(six[1], None)  # not finite: said, and not averaged
+    assert main(["sweep", str(path), "--report", "--device", "cpu"]) == 0
+    assert "| 6 | 7.000 (1 of 2) | 2 of 3: 1 missing |" in capsys.readouterr().out
+    assert not list(out.glob("runs/*/run"))  # nothing was trained
+
+
+def test_only_and_dry_run_write_nothing(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = sweep()
+    finish(read(path, Path("out"), None, False)[0], 1.0)
+    before = files()
+    command = ["sweep", str(path), "--out", "out", "--device", "cpu", "--dry-run"]
+    assert main(command) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.split()[:3] for line in lines[:2]] == [["parts=4", "seed=0", "done"], ["parts=4", "seed=1", "missing"]]
+    assert len(lines) == 7 and lines[-1] == "6 runs, 1 done"
+    assert main([*command, "--only", "*seed=2"]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-1]] == ["parts=4", "parts=6"]
+    assert main([*command, "--only", "parts=5*"]) == 2
+    assert capsys.readouterr().err == "npdraw: --only parts=5* matches none of 6 runs; one is 'parts=4 seed=0'\n"
+    assert files() == before
+
+
+def test_names_change_no_run_and_scores_do(home: Path) -> None:
+    def folders(**changes: Any) -> list[str]:
+        return [run.folder.name for run in read(sweep(**changes), Path("out"), None, False)]
+
+    plain = folders()
+    renamed = [{"M": {"few": {"bank.parts": 4}, "more": {"bank.parts": 6}}}]
+    assert len(set(plain)) == 6 and folders(axes=renamed) == plain
+    assert not set(folders(images=5)) & set(plain)
+
+
+# --- wrong files ---
+
+WRONG: list[tuple[dict[str, Any], str]] = [
+    ({"score": ["fid"]}, "a sweep has no score; did you mean scores?"),
+    ({"base": "mnits"}, "there is no mnits"),
+    ({"base": {"bank.parts": 3}}, "base: needs the name of a preset"),
+    ({"base": {"preset": "tiny.yaml", "bank.prts": 3}}, "unknown config key bank.prts; did you mean bank.parts?"),
+    ({"base": {"preset": "tiny.yaml", "seed.x": 3}}, "unknown config key seed.x"),
+    ({"data": None}, "it does not name its images"),
+    ({"data": "nowhere.npz"}, "nowhere.npz"),
+    ({"axes": {"parts": 3}}, "axes: needs a list"),
+    ({"axes": [{"parts": [3]}]}, "an axis is one name with named values"),
+    ({"axes": [{"parts": {3: 3}}]}, "parts=3 needs settings of the config"),
+    ({"axes": [{"parts": {3: {"bank.parts": "many"}}}]}, "parts=3 seed=0: bank.parts must be of type int"),
+    ({"axes": [{"parts": {3: {"bank.parts": 10**9}}}]}, "parts=3 seed=0: 1000000000 parts cannot be chosen"),
+    (
+        {"axes": [{"a": {3: {"prior.heads": 3}}}, {"b": {3: {"prior.heads": 3}}}]},
+        "the axes a and b both set prior.heads",
+    ),
+    ({"axes": [{"s": {1: {"seed": 1}}}]}, "the axes s and seed both set seed"),
+    ({"axes": [{"seed": {1: {"seed": 1}}}]}, "two axes seed"),
+    ({"seeds": 3}, "seeds: needs a list of whole numbers"),
+    ({"seeds": [0, -1]}, "seed must be from 0"),
+    ({"scores": None}, "scores: needs a list of metrics"),
+    ({"scores": ["fidd"]}, "there is no metric 'fidd'"),
+    ({"scores": ["kept"]}, "the metric kept needs a flow"),
+    ({"count": "all"}, "count must be a whole number"),
+    ({"images": 0}, "must be from 1"),
+]
+
+
+@pytest.mark.parametrize(("changes", "sentence"), WRONG)
+def test_wrong_files_are_one_sentence(
+    changes: dict[str, Any], sentence: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = sweep(**changes)
+    before = files()
+    assert main(["sweep", str(path), "--device", "cpu"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("npdraw: ") and told.count("\n") == 1 and sentence in told
+    assert files() == before
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("axes: [", "sweep.yaml is not YAML"),
+        ("[fid]", "a sweep needs keys and values"),
+        ("axes: [{a: {1: {}, 1: {}}}]", "sweep.yaml: 1 is given twice"),
+    ],
+)
+def test_files_that_are_no_sweeps_are_one_sentence(
+    text: str, sentence: str, home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    Path("sweep.yaml").write_text(text)
+    assert main(["sweep", "sweep.yaml", "--device", "cpu"]) == 2
+    told = capsys.readouterr().err
+    assert told.startswith("npdraw: ") and told.count("\n") == 1 and sentence in told
+    assert main(["sweep", "none.yaml", "--device", "cpu"]) == 2 and "none.yaml" in capsys.readouterr().err
+    assert main(["sweep", "sweep.yaml", "--jobs", "0"]) == 2
+
+
+def test_the_sweep_of_the_paper_is_its_table_2(home: Path) -> None:
+    """Its settings by size, number of parts and lambda, with latents of the posterior; on other images here."""
+    data = yaml.safe_load(TABLE_2.read_text())
+    assert data["base"]["preset"] == "omniglot" and "data" not in data
+    np.savez("ink.npz", images=tiny.strokes(300, side=28)[:, 0].numpy())
+    runs = read(sweep(**data, data="ink.npz", images=None), Path("out"), None, False)
+    found = [(c.bank.part_size, c.bank.parts, c.model_stage.regulariser) for c in (run.config for run in runs[::3])]
+    assert found == [
+        (5, 50, 50), (6, 50, 50), (8, 50, 50), (5, 10, 50), (5, 200, 50), (5, 50, 0), (5, 50, 1), (5, 50, 100)
+    ]  # fmt: skip
+    assert len({run.folder for run in runs}) == 24
+    for run in runs:
+        stage = run.config.model_stage
+        assert (stage.parsed_start, stage.parsed_end, stage.kl) == (0, 0, 1)
+        assert run.request.metrics == ("psnr", "fid", "nll")
+    assert store.read_config(store.presets()["omniglot"]).model_stage.parsed_end == 1  # so the base must say it
