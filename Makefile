@@ -3,13 +3,14 @@
 # make lint   style and types
 # make bench  the claims of speed, one script each
 # make docs   the site of docs/ in docs/_build; a warning is an error
+# make lock   requirements.lock: the newest versions that pyproject.toml allows, with hashes (needs uv)
 
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint format bench docs clean
+.PHONY: demo test lint format bench docs lock clean
 
 demo: $(READY)
 	$(BIN)/npdraw demo --out demo
@@ -37,10 +38,17 @@ docs: $(READY)
 	$(BIN)/sphinx-build -qEW --keep-going docs docs/_build
 	@echo docs/_build/index.html
 
+lock:
+	uv pip compile --quiet --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --upgrade \
+		--no-emit-package torch -c constraints.txt --extra dev pyproject.toml -o requirements.lock
+
+# Everything is checked by hash but torch, whose build depends on the machine.
 # The stamp is written last, so an interrupted install is taken up again, and a finished one is left alone.
-$(READY): pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt requirements.lock
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --disable-pip-version-check -c constraints.txt -e ".[dev]"
+	$(BIN)/pip install --disable-pip-version-check --no-deps --require-hashes -r requirements.lock
+	$(BIN)/pip install --disable-pip-version-check -c constraints.txt torch
+	$(BIN)/pip install --disable-pip-version-check --no-deps --no-build-isolation -e .
 	touch $@
 
 clean:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 ROOT = Path(__file__).parent.parent
 PRESETS = ("digits", "mnist", "omniglot", "cifar10", "celeba")
@@ -119,3 +121,27 @@ def test_wheel_runs_in_an_environment_of_its_own(wheel: Path, tmp_path: Path) ->
     assert "research only" in rows["celeba-plus"]
     run(script, "sample", "digits", "--seeds", "0-3", "--out", "x", cwd=tmp_path)
     assert (tmp_path / "x" / "grid.png").is_file()
+
+
+def test_the_lock_file_has_every_dependency_within_its_bounds_and_with_hashes() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    extras = project["optional-dependencies"]
+    wanted, names = [Requirement(text) for text in project["dependencies"]], ["dev"]
+    for name in names:  # grows: an extra may name others, as npdraw[all,docs]
+        found = [Requirement(text) for text in extras[name]]
+        names += [extra for r in found if r.name == "npdraw" for extra in r.extras if extra not in names]
+        wanted += [r for r in found if r.name != "npdraw"]
+    text = (ROOT / "requirements.lock").read_text().replace("\\\n", " ")
+    locked: dict[str, list[str]] = {}
+    for line in text.splitlines():
+        requirement, *hashes = line.split(" --hash=")
+        pinned = Requirement(requirement)
+        (version,) = pinned.specifier
+        assert version.operator == "==" and hashes and all(h.strip().startswith("sha256:") for h in hashes), line
+        locked.setdefault(canonicalize_name(pinned.name), []).append(version.version)
+    for requirement in wanted:
+        if requirement.name == "torch":  # its build depends on the machine
+            assert "torch" not in locked
+        else:
+            found_versions = locked[canonicalize_name(requirement.name)]
+            assert all(requirement.specifier.contains(version) for version in found_versions), requirement

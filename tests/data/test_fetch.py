@@ -394,6 +394,23 @@ def test_silence_is_continued(site: Site, tmp_path: Path, monkeypatch: pytest.Mo
     assert time.monotonic() - began < 8
 
 
+def test_a_trickle_is_left_for_the_next_mirror(
+    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def trickle(handler: Handler) -> None:
+        handler.part(handler.start())
+        for i in range(handler.start(), handler.start() + 1000):
+            handler.wfile.write(BODY[i : i + 1])
+            time.sleep(0.02)
+
+    monkeypatch.setattr(module, "TIMEOUT", 0.4)
+    began = time.monotonic()
+    check(tmp_path, get(tmp_path, site.at("/a", trickle), site.at("/b", full)))
+    assert time.monotonic() - began < 8  # one trickle alone would take 20 seconds
+    assert [path for path, _ in site.requests] == ["/a"] * module.RETRIES + ["/b"]
+    assert "sent only " in refused(tmp_path / "again", site.at("/a", trickle))
+
+
 def test_a_mirror_has_three_attempts_and_the_next_goes_on(site: Site, tmp_path: Path) -> None:
     check(tmp_path, get(tmp_path, site.at("/a", cut(1000)), site.at("/b", full)))
     asked = [("/a", None), ("/a", "bytes=1000-"), ("/a", "bytes=2000-"), ("/b", "bytes=3000-")]

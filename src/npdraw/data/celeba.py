@@ -33,15 +33,23 @@ def _remote(name: str, drive: str, hash: str, size: int) -> Remote:
         f"https://graal.ift.ulaval.ca/public/celeba/{name}",
         f"https://drive.usercontent.google.com/download?id={drive}&export=download&confirm=t",
     )
-    return Remote(f"celeba/{name}", urls, f"md5:{hash}", size)
+    return Remote(f"celeba/{name}", urls, hash, size)
 
 
-FACES = _remote("img_align_celeba.zip", "0B7EVK8r0v71pZjFTYXZWM3FlRnM", "00d2c5bc6d35e252742224ab0c1e8fcb", 1443490838)
-PARTITION = _remote(
-    "list_eval_partition.txt", "0B7EVK8r0v71pY0NSMzRuSXJEVkk", "d32c9cbf5e040fd4025c592c306e6668", 2836386
+FACES = _remote(
+    "img_align_celeba.zip",
+    "0B7EVK8r0v71pZjFTYXZWM3FlRnM",
+    "sha256:46fb89443c578308acf364d7d379fe1b9efb793042c0af734b6112e4fd3a8c74",
+    1443490838,
 )
-IDENTITY = _remote(
-    "identity_CelebA.txt", "1_ee_0u7vcNLOfNLegJRHmolfH5ICW-XS", "32bd1bd63d3c78cd57e08160ec5ed1e2", 3424458
+PARTITION = _remote(
+    "list_eval_partition.txt",
+    "0B7EVK8r0v71pY0NSMzRuSXJEVkk",
+    "sha256:fc955bcb3ef8fbdf7d5640d9a8693a8431b5f2ee291a5c1449a1549e7e073fe7",
+    2836386,
+)
+IDENTITY = _remote(  # its SHA-256 is not published
+    "identity_CelebA.txt", "1_ee_0u7vcNLOfNLegJRHmolfH5ICW-XS", "md5:32bd1bd63d3c78cd57e08160ec5ed1e2", 3424458
 )
 
 

@@ -24,6 +24,7 @@ from npdraw.errors import InputError
 from npdraw.progress import Progress
 
 TIMEOUT = 30.0  # seconds without a byte, after which a mirror counts as dead
+SLOWEST = 2_000  # bytes per second; a mirror that sends fewer during TIMEOUT seconds counts as dead too
 RETRIES = 3  # requests per mirror, as long as each brings new bytes
 PAUSE = 1.0  # seconds between them
 READ_BYTES = 1 << 18  # most bytes to read at once
@@ -146,10 +147,15 @@ def _get(url: str, remote: Remote, part: Path, progress: Progress) -> bool:
         end = sys.maxsize if response.length is None else got + response.length  # old Pythons would read further
         end = min(end, remote.size + 1 if remote.size else end)  # one extra byte already shows that the file is wrong
         progress.start(f"downloading {part.stem} (kB)", _kb(whole), _kb(got))
+        since, then = time.monotonic(), got
         with open(part, "ab" if resumed else "wb") as file:
             while got < end and (block := _read(response, min(READ_BYTES, end - got))):
                 file.write(block)
                 got += len(block)
+                if (seconds := time.monotonic() - since) > TIMEOUT:
+                    if got - then < SLOWEST * seconds and got < end:
+                        raise _Failed(f"sent only {got - then:,} bytes in {seconds:.0f} s")
+                    since, then = time.monotonic(), got
                 if whole and (count := _kb(got) - _kb(got - len(block))):
                     progress.step(count=count)
             file.flush()

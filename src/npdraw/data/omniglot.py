@@ -30,13 +30,13 @@ MIRRORS = (
 )
 
 
-def _zip(name: str, hash: str, size: int) -> Remote:
-    return Remote(f"omniglot-py/{name}", tuple(mirror + name for mirror in MIRRORS), hash, size)
+def _zip(name: str, sha256: str, size: int) -> Remote:
+    return Remote(f"omniglot-py/{name}", tuple(mirror + name for mirror in MIRRORS), f"sha256:{sha256}", size)
 
 
 FILES = (  # with the number of characters in each
-    (_zip("images_background.zip", "md5:68d2efa1b9178cc56df9314c21c6e718", 9464212), 964),
-    (_zip("images_evaluation.zip", "md5:6b91aef0f799c5bb55b94e3f2daec811", 6462886), 659),
+    (_zip("images_background.zip", "ad41ab679c8b5d90b271ef46be6987cc81211774a695c29dcc5367b2b26ee640", 9464212), 964),
+    (_zip("images_evaluation.zip", "1f61a8f3366785b057fc117d9228e78a16e3d976c8953b2a10fcc74cf0609cee", 6462886), 659),
 )
 _NAME = re.compile(r"images_[a-z]+/([^/]+)/(character\d\d)/\d{4}_(\d\d)\.png")  # alphabet, character, drawer
 
