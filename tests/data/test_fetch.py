@@ -394,9 +394,7 @@ def test_silence_is_continued(site: Site, tmp_path: Path, monkeypatch: pytest.Mo
     assert time.monotonic() - began < 8
 
 
-def test_a_trickle_is_left_for_the_next_mirror(
-    site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trickle_is_left_for_the_next_mirror(site: Site, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def trickle(handler: Handler) -> None:
         handler.part(handler.start())
         for i in range(handler.start(), handler.start() + 1000):
