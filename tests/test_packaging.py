@@ -92,7 +92,7 @@ def test_what_runs_elsewhere_is_of_this_project() -> None:
     for tag, code in ((f"v{version()}", 0), ("v9.9.9", 1)):
         found = subprocess.run(["bash", "-c", check], cwd=ROOT, env=os.environ | {"GITHUB_REF_NAME": tag})
         assert found.returncode == code
-    assert publish["jobs"]["publish"]["permissions"] == {"id-token": "write"}
+    assert publish["jobs"]["publish"]["permissions"] == {"id-token": "write", "attestations": "write"}
     assert {hook["entry"].split()[0] for hook in commits["repos"][0]["hooks"]} == {".venv/bin/ruff"}
 
 

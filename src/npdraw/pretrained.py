@@ -78,7 +78,7 @@ def get(name: str) -> Path:
         progress.say(f"{name}: downloading {model.size / 1e6:.1f} MB to {model.folder}")
         for file, (size, sha256) in sorted(model.files.items(), key=lambda item: item[0] == LAST):
             urls = tuple(place.format(name=name, file=file) for place in places)
-            fetch(Remote(file, urls, f"sha256:{sha256}", size), model.folder, progress, advice)
+            fetch(Remote(file, urls, sha256, size), model.folder, progress, advice)
         progress.say(f"{name}: trained on {model.set}; licence of the images: {model.licence}")
     return model.folder
 

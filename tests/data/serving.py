@@ -55,7 +55,7 @@ def served(contents: Mapping[str, bytes]) -> Iterator[Server]:
 def local(remote: Remote, content: bytes, url: str | None = None) -> Remote:
     """The remote file with other content, served at `url` or nowhere. Its path stays the same."""
     urls = () if url is None else (f"{url}/{remote.path}",)
-    return replace(remote, urls=urls, hash=f"sha256:{sha256(content)}", size=len(content))
+    return replace(remote, urls=urls, sha256=sha256(content), size=len(content))
 
 
 def sha256(content: bytes) -> str:

@@ -58,9 +58,7 @@ ARCHIVE = {"cifar-10-binary.tar.gz": packed()}
 def small(monkeypatch: pytest.MonkeyPatch, url: str | None = None) -> None:
     """Let the module know the small files instead of the published ones."""
     monkeypatch.setattr(cifar10, "ARCHIVE", local(cifar10.ARCHIVE, ARCHIVE["cifar-10-binary.tar.gz"], url))
-    hashes = {
-        part: {name: f"sha256:{sha256(BATCHES[name])}" for name in batches} for part, batches in cifar10.BATCHES.items()
-    }
+    hashes = {part: {name: sha256(BATCHES[name]) for name in batches} for part, batches in cifar10.BATCHES.items()}
     monkeypatch.setattr(cifar10, "BATCHES", hashes)
 
 

@@ -48,7 +48,7 @@ def small(monkeypatch: pytest.MonkeyPatch, url: str | None = None) -> None:
         part: tuple(
             mnist.Idx(
                 local(each.remote, COMPRESSED[each.remote.path], url),
-                f"sha256:{sha256(PLAIN[each.remote.path.removesuffix('.gz')])}",
+                sha256(PLAIN[each.remote.path.removesuffix(".gz")]),
             )
             for each in pair
         )

@@ -44,7 +44,7 @@ def public(tensors: reading.Tensors, tmp_path_factory: pytest.TempPathFactory) -
 def remote(public: Path) -> Remote:
     """What is published, were that file the public one; it can be had nowhere."""
     digest = hashlib.sha256(public.read_bytes()).hexdigest()
-    return replace(inception.PUBLIC, urls=(), hash=f"sha256:{digest}", size=public.stat().st_size)
+    return replace(inception.PUBLIC, urls=(), sha256=digest, size=public.stat().st_size)
 
 
 @pytest.fixture(scope="module")
@@ -122,7 +122,7 @@ def test_a_mistake_would_be_seen(
 
 def test_a_net_is_ready_for_use(net: Inception, remote: Remote) -> None:
     assert (net.name, net.estimated) == ("Inception 2015-12-05", False)
-    assert remote.hash.startswith(f"sha256:{net.digest}") and len(net.digest) == 16
+    assert remote.sha256.startswith(net.digest) and len(net.digest) == 16
     assert not net.training and not any(p.requires_grad for p in net.parameters())
     assert {p.dtype for p in net.parameters()} == {torch.float32}
     assert sorted(net.public.values()) == sorted(reading.layout())

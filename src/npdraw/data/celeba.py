@@ -28,28 +28,31 @@ CROP = (15, 35, 163, 183)  # the middle: left, top, right, bottom
 PAGE = "https://mmlab.ie.cuhk.edu.hk/projects/CelebA.html"
 
 
-def _remote(name: str, drive: str, hash: str, size: int) -> Remote:
+def _remote(name: str, drive: str, sha256: str, size: int) -> Remote:
     urls = (
         f"https://graal.ift.ulaval.ca/public/celeba/{name}",
         f"https://drive.usercontent.google.com/download?id={drive}&export=download&confirm=t",
     )
-    return Remote(f"celeba/{name}", urls, hash, size)
+    return Remote(f"celeba/{name}", urls, sha256, size)
 
 
 FACES = _remote(
     "img_align_celeba.zip",
     "0B7EVK8r0v71pZjFTYXZWM3FlRnM",
-    "sha256:46fb89443c578308acf364d7d379fe1b9efb793042c0af734b6112e4fd3a8c74",
+    "46fb89443c578308acf364d7d379fe1b9efb793042c0af734b6112e4fd3a8c74",
     1443490838,
 )
 PARTITION = _remote(
     "list_eval_partition.txt",
     "0B7EVK8r0v71pY0NSMzRuSXJEVkk",
-    "sha256:fc955bcb3ef8fbdf7d5640d9a8693a8431b5f2ee291a5c1449a1549e7e073fe7",
+    "fc955bcb3ef8fbdf7d5640d9a8693a8431b5f2ee291a5c1449a1549e7e073fe7",
     2836386,
 )
-IDENTITY = _remote(  # its SHA-256 is not published
-    "identity_CelebA.txt", "1_ee_0u7vcNLOfNLegJRHmolfH5ICW-XS", "md5:32bd1bd63d3c78cd57e08160ec5ed1e2", 3424458
+IDENTITY = _remote(
+    "identity_CelebA.txt",
+    "1_ee_0u7vcNLOfNLegJRHmolfH5ICW-XS",
+    "c6143857c3e2630ac2da9f782e9c1232e5e59be993a9d44e8a7916c78a6158c0",
+    3424458,
 )
 
 
@@ -70,7 +73,7 @@ def load_celeba(files: Path, into: Path, progress: Progress) -> ImageSet:
                     writer.add(part, np.stack(list(pool.map(_face, [faces / name for name in block]))))
                     progress.step(count=len(block))
 
-    fingerprint = " ".join(remote.hash for remote in (FACES, PARTITION, IDENTITY))
+    fingerprint = " ".join(remote.sha256 for remote in (FACES, PARTITION, IDENTITY))
     return prepared(into / "celeba", "celeba", fingerprint, build, progress)
 
 

@@ -32,11 +32,11 @@ READ_BYTES = 1 << 18  # most bytes to read at once
 
 @dataclass(frozen=True)
 class Remote:
-    """A public file: its path below the data folder, its mirrors, its published hash and its size."""
+    """A public file: its path below the data folder, its mirrors, its published SHA-256 and its size."""
 
     path: str  # with forward slashes: "MNIST/raw/train-images-idx3-ubyte.gz"
     urls: tuple[str, ...]  # mirrors, tried in order
-    hash: str  # "sha256:...", "md5:..." or "sha1:...", in lower case
+    sha256: str  # in lower case
     size: int  # bytes; 0 if it is not known
 
 
@@ -81,15 +81,14 @@ def fetch(remote: Remote, folder: Path, progress: Progress, advice: str = "") ->
     raise InputError(f"cannot download {path.name}: {'; '.join(failures)}{_kept(part)}. {advice}")
 
 
-def matches(path: Path, hash: str) -> bool:
-    """Whether a file has the hash, "KIND:HEX". It is read in pieces, because a file may be larger than memory."""
-    kind, _, published = hash.partition(":")
+def matches(path: Path, sha256: str) -> bool:
+    """Whether a file has the hash. It is read in pieces, because a file may be larger than memory."""
     with open(path, "rb") as file:
-        return hashlib.file_digest(file, lambda: hashlib.new(kind, usedforsecurity=False)).hexdigest() == published
+        return hashlib.file_digest(file, "sha256").hexdigest() == sha256
 
 
 def _fits(path: Path, remote: Remote) -> bool:
-    return remote.size in (0, _size(path)) and matches(path, remote.hash)
+    return remote.size in (0, _size(path)) and matches(path, remote.sha256)
 
 
 def _checked(path: Path, remote: Remote) -> Path:

@@ -32,7 +32,7 @@ class Idx(NamedTuple):
 
 def _idx(name: str, size: int, compressed: str, plain: str) -> Idx:
     urls = tuple(f"{mirror}{name}-ubyte.gz" for mirror in MIRRORS)
-    return Idx(Remote(f"MNIST/raw/{name}-ubyte.gz", urls, f"sha256:{compressed}", size), f"sha256:{plain}")
+    return Idx(Remote(f"MNIST/raw/{name}-ubyte.gz", urls, compressed, size), plain)
 
 
 FILES = {  # part: images and labels
@@ -76,7 +76,7 @@ def load_mnist(files: Path, into: Path, progress: Progress) -> ImageSet:
             writer.add(part, _read(images, files, progress)[:, None])  # (N, 1, 28, 28)
             writer.label(part, "class", _read(labels, files, progress))  # (N,)
 
-    fingerprint = " ".join(idx.remote.hash for pair in FILES.values() for idx in pair)
+    fingerprint = " ".join(idx.remote.sha256 for pair in FILES.values() for idx in pair)
     return prepared(into / "mnist", "mnist", fingerprint, build, progress)
 
 

@@ -31,7 +31,7 @@ MIRRORS = (
 
 
 def _zip(name: str, sha256: str, size: int) -> Remote:
-    return Remote(f"omniglot-py/{name}", tuple(mirror + name for mirror in MIRRORS), f"sha256:{sha256}", size)
+    return Remote(f"omniglot-py/{name}", tuple(mirror + name for mirror in MIRRORS), sha256, size)
 
 
 FILES = (  # with the number of characters in each
@@ -83,7 +83,7 @@ def load_omniglot(files: Path, into: Path, progress: Progress) -> ImageSet:
                 writer.add(part, images[mask[i : i + BLOCK], None])  # (n, 1, 28, 28)
             progress.step(count=len(block))
 
-    return prepared(into / "omniglot", "omniglot", " ".join(remote.hash for remote, _ in FILES), build, progress)
+    return prepared(into / "omniglot", "omniglot", " ".join(remote.sha256 for remote, _ in FILES), build, progress)
 
 
 def averaged(ink: NDArray[np.bool_]) -> NDArray[np.uint8]:

@@ -31,7 +31,7 @@ EPSILON = 0.001  # of its batch norm
 PUBLIC = Remote(
     "pt_inception-2015-12-05-6726825d.pth",
     ("https://github.com/mseitzer/pytorch-fid/releases/download/fid_weights/pt_inception-2015-12-05-6726825d.pth",),
-    "sha256:6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2",
+    "6726825d0af5f729cebd5821db510b11b1cfad8faad88a03f1befd49fb9129b2",
     95628359,
 )
 ESTIMATED = "4d00c5585f4ff6e2345023e60410f9209eae34cdfa90180992b542eee1e52106"  # SHA-256 of the file with estimates
@@ -199,7 +199,7 @@ def load_inception(
         case ".safetensors":
             tensors = _plain(file, content)
         case ".pth" | ".pt":
-            if f"sha256:{digest}" != PUBLIC.hash:
+            if digest != PUBLIC.sha256:
                 raise InputError(f"{file} is not {PUBLIC.path} as published: npdraw opens no other pickle. {ADVICE}")
             tensors = _folded(torch.load(BytesIO(content), map_location="cpu", weights_only=True), net.public)
         case _:
