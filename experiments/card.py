@@ -5,6 +5,7 @@ Both are made of a model and of its scores.json alone, so that no figure on them
 
 import json
 import math
+import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -58,25 +59,32 @@ def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
     heat, own = drawn(c), found["preset"] == found["set"]
     past = "" if own else " It goes past the paper's model (docs/plus.md)."
     trained = f"{data['train']:,} training images, {data['validation']:,} more to validate on"
+    stored = "half precision" if model.has_likelihood else "half precision, most weights in 8 bits"
+    what = (
+        f"NP-DRAW (Zeng et al., UAI 2021) of {facts.title}, {images}: {c.bank.parts} parts of {k} x {k}, "
+        f"T = {grid.cells} steps, {parameters(model)}, in {stored}.{past}"
+    )
+    shown = (
+        f"Seeds {SEEDS[0]} to {SEEDS[-1]} at {heat}, none left out. `drawings.json` holds the first {DRAWN} as "
+        "drawings, which a test draws again from the weights."
+    )
     return f"""# The `{name}` model
 
-NP-DRAW (Zeng et al., UAI 2021) of {facts.title}, {images}: {c.bank.parts} parts of {k} x {k}, T = {grid.cells} steps,
-{parameters(model)}, in half precision{"" if model.has_likelihood else ", most weights in 8 bits"}.{past}
+{_wrapped(what)}
 
     npdraw sample {name} --out samples
     NPDraw.from_pretrained("{name}").sample(64)
 
 ![64 samples, seeds {SEEDS[0]}-{SEEDS[-1]}, {heat}](samples.png)
 
-Seeds {SEEDS[0]} to {SEEDS[-1]} at {heat}, none left out. `drawings.json` holds the first {DRAWN} as drawings, which a
-test draws again from the weights.
+{_wrapped(shown)}
 
 ## Data
 
 {_lines([f"{facts.title}: {trained}.", *facts.said(data["all"]), facts.terms])}
 ## Scores
 
-{_protocol(found, heat)}
+{_wrapped(_protocol(found, heat))}
 
 {markdown(HEAD, [tuple(x.strip() for x in cells(score)) for score in read_scores(found).values()])}
 {_lines([*found["notes"], *_older(found["scores"])])}
@@ -89,7 +97,12 @@ test draws again from the weights.
 
 
 def _lines(sentences: Sequence[str]) -> str:
-    return "".join(f"- {sentence}\n" for sentence in sentences)
+    return "".join(f"{_wrapped(f'- {sentence}', '  ')}\n" for sentence in sentences)
+
+
+def _wrapped(text: str, indent: str = "") -> str:
+    """A paragraph in lines of at most 120 letters."""
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
 
 
 def _protocol(found: Mapping[str, Any], heat: str) -> str:

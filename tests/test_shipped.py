@@ -77,7 +77,7 @@ def test_info_tells_all_of_its_training_and_no_path_of_another_machine(
     assert not re.search(r"\s/\w", shown) and "root" not in shown
     told = yaml.safe_load(shown[shown.index("made by:") :])["made by"]
     found = json.loads((SHIPPED[name] / "scores.json").read_text(encoding="utf-8"))["made"]
-    page = (SHIPPED[name] / "README.md").read_text(encoding="utf-8")
+    page = " ".join((SHIPPED[name] / "README.md").read_text(encoding="utf-8").split())
     assert {stage: one["epochs"] for stage, one in told["trained"].items()} == found["epochs"]
     for stage, one in told["trained"].items():
         kept = f" (epoch {one['epoch']} kept" if "epoch" in one else ""

@@ -29,6 +29,20 @@ def test_every_page_is_in_the_contents_once() -> None:
     assert sorted(contents) == sorted(path.stem for path in DOCS.glob("*.md") if path.stem != "index")
 
 
+def test_lines_of_every_page_fit_a_window() -> None:
+    """Rows of tables and pictures are left out: Markdown cannot break them."""
+    root = DOCS.parent
+    pages = [*root.glob("*.md"), *DOCS.glob("*.md"), *root.glob("src/npdraw/models/*/*.md")]
+    assert len(pages) > 20
+    long = [
+        f"{path.relative_to(root)}:{number}"
+        for path in pages
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if len(line) > 120 and not line.startswith(("|", "![", "<img"))
+    ]
+    assert not long
+
+
 def test_reference_names_every_public_name_and_every_verb() -> None:
     named = re.findall(r"^\.\. auto(?:class|function|exception):: (\w+)$", page("api.md"), flags=re.M)
     assert sorted(named) == sorted(npdraw.__all__)
