@@ -5,12 +5,12 @@ Both are made of a model and of its scores.json alone, so that no figure on them
 
 import json
 import math
-import textwrap
 from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+from marked import points, wrapped
 from npdraw.cli.plan import parameters
 from npdraw.config import Config
 from npdraw.data.images import shape_text
@@ -70,39 +70,30 @@ def card(name: str, model: NPDraw, found: Mapping[str, Any]) -> str:
     )
     return f"""# The `{name}` model
 
-{_wrapped(what)}
+{wrapped(what)}
 
     npdraw sample {name} --out samples
     NPDraw.from_pretrained("{name}").sample(64)
 
 ![64 samples, seeds {SEEDS[0]}-{SEEDS[-1]}, {heat}](samples.png)
 
-{_wrapped(shown)}
+{wrapped(shown)}
 
 ## Data
 
-{_lines([f"{facts.title}: {trained}.", *facts.said(data["all"]), facts.terms])}
+{points([f"{facts.title}: {trained}.", *facts.said(data["all"]), facts.terms])}
 ## Scores
 
-{_wrapped(_protocol(found, heat))}
+{wrapped(_protocol(found, heat))}
 
 {markdown(HEAD, [tuple(x.strip() for x in cells(score)) for score in read_scores(found).values()])}
-{_lines([*found["notes"], *_older(found["scores"])])}
+{points([*found["notes"], *_older(found["scores"])])}
 ## Where it loses
 
-{_lines([*_diagnosis(read_scores(found)), facts.failures if own else facts.failures_plus])}
+{points([*_diagnosis(read_scores(found)), facts.failures if own else facts.failures_plus])}
 ## How it was made
 
-{_lines(_made(found, model.config))}"""
-
-
-def _lines(sentences: Sequence[str]) -> str:
-    return "".join(f"{_wrapped(f'- {sentence}', '  ')}\n" for sentence in sentences)
-
-
-def _wrapped(text: str, indent: str = "") -> str:
-    """A paragraph in lines of at most 120 letters."""
-    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+{points(_made(found, model.config))}"""
 
 
 def _protocol(found: Mapping[str, Any], heat: str) -> str:

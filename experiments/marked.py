@@ -1,5 +1,7 @@
 """The parts of a page that scripts write: the text between <!-- NAME --> and <!-- /NAME -->."""
 
+import textwrap
+from collections.abc import Iterable
 from pathlib import Path
 
 from npdraw.errors import InputError
@@ -23,3 +25,13 @@ def get(path: Path, name: str) -> str:
 def put(path: Path, name: str, text: str) -> None:
     before, _, after = _cut(path, name)
     write_text(path, before + text + after)
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """A paragraph in lines of at most 120 letters."""
+    return textwrap.fill(text, 120, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False)
+
+
+def points(sentences: Iterable[str]) -> str:
+    """A list, one sentence per point."""
+    return "".join(f"{wrapped(f'- {sentence}', '  ')}\n" for sentence in sentences)

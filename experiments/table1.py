@@ -30,7 +30,7 @@ from typing import Any
 import torch
 
 from card import DRAWN, SEEDS, card, listing, markdown, read_scores
-from marked import put
+from marked import points, put
 from npdraw import show, store
 from npdraw.config import Config, fixed
 from npdraw.data import data_folder, load, select
@@ -242,7 +242,7 @@ def table(found: Mapping[str, Mapping[str, Row]]) -> str:
         "there is one, over other samples.",
         "Epochs are of the prior + of the model; the paper has 200 + 500.",
     )
-    return markdown(head, lines) + "\n" + "".join(f"- {note}\n" for note in (*told, *dict.fromkeys(notes)))
+    return markdown(head, lines) + "\n" + points((*told, *dict.fromkeys(notes)))
 
 
 def short_table(found: Mapping[str, Mapping[str, Row]]) -> str:
