@@ -32,7 +32,7 @@ def row(name: str, seed: int, fid: float, estimated: bool = False) -> dict[str, 
     """A row as `score` writes it, as far as the table looks."""
     scores = {
         "fid": {"label": "FID", "value": fid, "error": 0.25, "real": 1.5},
-        "nll_weighted": {"label": "NLL", "value": 90.0 + seed, "error": 0.5, "note": "nats an image; other: ± 1"},
+        "nll_weighted": {"label": "NLL", "value": 90.0 + seed, "error": 0.5, "note": "nats per image; other: ± 1"},
     }
     return {
         "scores": scores,
@@ -68,12 +68,12 @@ def test_a_row_that_is_not_measured_says_so() -> None:
 
 def test_one_seed_has_its_own_error_and_several_their_deviation() -> None:
     one = cells(table1.table({"mnist": {"3": row("mnist", 3, 4.0)}}), "MNIST")
-    assert one[1:] == ["4.000 ± 0.25", "2.48", PEERS["MNIST"], "1.500", "93.00 ± 0.5 nats an image", "3", "20 + 53"]
+    assert one[1:] == ["4.000 ± 0.25", "2.48", PEERS["MNIST"], "1.500", "93.00 ± 0.5 nats per image", "3", "20 + 53"]
     values = [4.0, 5.5, 4.75]
     several = {str(seed): row("mnist", seed, value) for seed, value in enumerate(values)}
     found = cells(table1.table({"mnist": several}), "MNIST")
     assert found[1] == f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.2g}"
-    assert found[5:] == ["91.00 ± 1 nats an image", "0, 1, 2", "20 + 50, 20 + 51, 20 + 52"]
+    assert found[5:] == ["91.00 ± 1 nats per image", "0, 1, 2", "20 + 50, 20 + 51, 20 + 52"]
     several["1"]["scores"]["fid"]["value"] = 5.6
     assert cells(table1.table({"mnist": several}), "MNIST") != found  # a number that differs is seen
 

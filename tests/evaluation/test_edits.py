@@ -311,7 +311,7 @@ def test_the_rows_are_what_they_say(tmp_path: Path) -> None:
     assert scores["locality_vae"].value == pytest.approx(best_spread(before, one, model.grid).mean)
     assert scores["locality_vae_whole"].value == pytest.approx(best_spread(before, whole, model.grid).mean)
     assert e.about()["vae"] == e.vae.digest
-    assert scores["nll_vae"].value > 0 and "nats an image" in scores["nll_vae"].note
+    assert scores["nll_vae"].value > 0 and "nats per image" in scores["nll_vae"].note
 
 
 def test_fid_of_edits_only_where_a_network_is_in_use_and_there_are_enough(tmp_path: Path) -> None:

@@ -222,7 +222,7 @@ class Evaluation:
         ink = self.model.config.decoder.likelihood == "bernoulli"  # its pixels are 0 or 1
         images = self.held_out.take(which, self.model.device, ink)
         bits = 1 / (math.log(2) * self._shape.numel())
-        return (images, 1.0, "nats an image") if ink else (images, bits, "bits a dimension")
+        return (images, 1.0, "nats per image") if ink else (images, bits, "bits per dimension")
 
     @cached_property
     def vae(self) -> VAE:
