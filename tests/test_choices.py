@@ -12,6 +12,7 @@ import reference
 from npdraw.choices import NEVER, Choices, Terms, relax
 from npdraw.drawing import Drawing
 from npdraw.noise import uniform
+from npdraw.prior import narrow
 
 
 def random_choices(b: int, t: int, m: int, n: int, seed: int = 0, scale: float = 2.0) -> Choices:
@@ -190,3 +191,22 @@ def test_total_sums_steps_and_variables() -> None:
 
 def test_never_is_nothing_in_float32() -> None:
     assert torch.tensor([0.0, NEVER]).softmax(0).tolist() == [1, 0]
+
+
+@pytest.mark.parametrize("shift", [-60_000.0, -6_000.0, 6_000.0, 60_000.0])
+def test_a_shift_of_all_logits_changes_nothing(shift: float) -> None:
+    """Only differences of logits count, wherever they lie. (Halves, so that the shift does not round them.)"""
+    choices = Choices(*((2 * x).round() / 2 for x in random_choices(4, 3, 5, 6)))
+    moved = choices._replace(what=choices.what + shift, where=choices.where + shift)
+    drawing = Drawing(torch.zeros(4, 3).long(), torch.arange(3).expand(4, -1), torch.ones(4, 3).long())
+    used = torch.arange(6).expand(4, 3, -1) > torch.tensor([[3], [4], [5]])
+    for a, b in ((choices, moved), (choices.forbid(used), moved.forbid(used))):
+        for x, y in zip(a.log_prob(drawing), b.log_prob(drawing), strict=True):
+            assert torch.allclose(x, y)
+        assert all(torch.allclose(x, torch.zeros(()), atol=1e-6) for x in a.kl(b))
+        for heat in (0.0, 1.0, 100.0):
+            assert torch.allclose(narrow(a.where, heat, None, None), narrow(b.where, heat, None, None))
+    assert (narrow(moved.forbid(used).where, 100.0, None, None)[used] == 0).all()
+    places = moved.best(no_repeat=True).where
+    assert all(len(set(row)) == 3 for row in places[choices.whether.gt(0).all(1)].tolist())
+    assert places.tolist() == choices.best(no_repeat=True).where.tolist()

@@ -17,6 +17,7 @@ RAISED = {"reading": 1, "derive": 1}  # files of the root that know of data
 LATER = {  # what reaches up, when it is called and not before
     ("pretrained", "data"),  # the downloader
     ("pretrained", "data.fetch"),
+    ("model", "reading"),  # pictures as users have them: files, arrays
     ("baselines.vae", "training.fabric"),  # a baseline is trained by the same loop
     ("baselines.vae", "training.loop"),
     ("baselines.vae", "training.run"),

@@ -5,6 +5,7 @@ by whether: by its value in a log-probability, by its probability in a divergenc
 variance than a sampled value, and gives whether a gradient.
 """
 
+import math
 from contextlib import AbstractContextManager, nullcontext
 from typing import NamedTuple
 
@@ -14,7 +15,7 @@ from torch import Tensor
 
 from npdraw.drawing import Drawing
 
-NEVER = -1e4  # a logit whose probability is exactly 0 in float32, and whose products with 0 stay finite
+NEVER = -1e4  # a logit that far below the highest has probability 0 in float32, and its products with 0 stay finite
 
 
 class Terms(NamedTuple):
@@ -42,8 +43,10 @@ class Choices(NamedTuple):
     whether: Tensor  # (B,T)
 
     def forbid(self, used: Tensor) -> "Choices":
-        """The same, with where renormalised over the places that are not in `used`, (B,T,L) bool."""
-        return self._replace(where=self.where.masked_fill(used, NEVER))
+        """The same, with where renormalised over the places that are not in `used`, (...,L) bool."""
+        lowest = torch.finfo(self.where.dtype).min
+        highest = self.where.detach().masked_fill(used, lowest).amax(-1, keepdim=True)
+        return self._replace(where=torch.where(used, highest + NEVER, self.where))
 
     def log_prob(self, drawing: Drawing) -> Terms:
         """Log-probability of each step's choices; no term for what and where at a skipped step."""
@@ -87,7 +90,7 @@ class Choices(NamedTuple):
         scores = self.where.detach().clone()
         for t in range(scores.shape[1] - 1):
             chosen = F.one_hot(scores[:, t].argmax(-1), scores.shape[-1]).bool() & whether[:, t, None]  # (B,L)
-            scores[:, t + 1 :].masked_fill_(chosen[:, None], NEVER)
+            scores[:, t + 1 :].masked_fill_(chosen[:, None], -math.inf)
         return Drawing(self.what.argmax(-1), scores.argmax(-1), whether)
 
 

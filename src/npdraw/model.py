@@ -8,13 +8,13 @@ import math
 from collections.abc import Callable, Sequence
 from numbers import Real
 from pathlib import Path
-from typing import Any, NamedTuple, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex
 
 import torch
 from torch import Tensor, nn
 
-from npdraw import distributions
-from npdraw.bank import PartBank
+from npdraw import completing, distributions, editing
+from npdraw.bank import PartBank, check_range
 from npdraw.canvas import (
     Grid,
     last_cells,
@@ -41,6 +41,10 @@ from npdraw.parsing import parse
 from npdraw.posterior import Posterior
 from npdraw.prior import Prior, fixed_batch
 from npdraw.projection import project
+from npdraw.sample import Sample
+
+if TYPE_CHECKING:
+    from npdraw.reading import Images
 
 IMAGES_AT_ONCE = 256  # images at a time in functions that take a whole set
 PLAIN = 0.25  # share of canvases without noise that a flow learns from, since edits have none
@@ -51,19 +55,6 @@ _POSTERIOR_STREAM, _NOISE_STREAM, _VEIL_STREAM = 1, 3, 4  # the last two: noise 
 def flow_batch(device: torch.device) -> int:
     """How many pictures a flow makes at once. It is constant per device, so that a seed means one picture."""
     return {"cpu": 1, "cuda": 256}.get(device.type, 16)
-
-
-class Sample(NamedTuple):
-    """Pictures drawn by the model, their drawings, and the prior's sketches that they started from.
-
-    With a likelihood, drawing and sketch are the same. A flow improves on a sketch, so its drawing is the parse of the
-    picture.
-    """
-
-    images: Tensor  # (B,C,H,W)
-    canvases: Tensor  # (B,C,h,w), of the drawings
-    drawing: Drawing
-    sketch: Drawing
 
 
 class Elbo(NamedTuple):
@@ -182,7 +173,7 @@ class NPDraw(nn.Module):
     @torch.no_grad()
     def redraw(
         self,
-        pictures: Tensor,
+        pictures: "Images",
         drawing: Drawing,
         edited: Tensor,
         seed: int | Sequence[int] = 0,
@@ -190,7 +181,7 @@ class NPDraw(nn.Module):
         freedom: float | None = 0.0,
         keep: bool = True,
     ) -> Tensor:
-        """Make the cells `edited`, (B,L) or (L,) bool, of pictures (B,C,H,W), uint8 or float in [0, 1], anew from the
+        """Make the cells `edited`, (B,L) or (L,) bool, of pictures (B of them, as `parse` takes them) anew from the
         edited drawings. All other pixels stay the same to the bit, except in a soft seam of half a cell. Returns
         (B,C,H,W) in [0, 1].
 
@@ -317,34 +308,66 @@ class NPDraw(nn.Module):
         top_k: int | None = None,
         top_p: float | None = None,
         prefix: Drawing | None = None,
+        evaluations: int | None = None,
+        freedom: float | None = None,
     ) -> Sample:
-        """Draw new images. Image i depends only on seed + i (or seed[i]), not on the batch. See `Prior.sample`."""
+        """Draw new images. Image i depends only on seed + i (or seed[i]), not on the batch. See `Prior.sample` and, for
+        what only a flow has, `decode`."""
         heat = self.config.temperature if temperature is None else temperature
         sketch = self.prior.sample(n, seed, heat, top_k, top_p, prefix)
-        images, drawing = self.depict(sketch, seed)
-        return Sample(images, self.render(drawing), drawing, sketch)
+        images, drawing = self.depict(sketch, seed, evaluations, freedom)
+        sample = Sample(images, self.render(drawing), drawing, sketch)
+        sample.inverted = self.config.data.inverted
+        return sample
+
+    # --- from images to images ---
+
+    def edit(
+        self,
+        pictures: "Images",
+        others: "Images",
+        region: editing.Box,
+        seed: int | Sequence[int] = 0,
+        **how: Any,
+    ) -> editing.Pasted:
+        """Pictures with the parts of others in a region, x0,y0,x1,y1 in pixels; the rest of the pictures stays. All are
+        parsed first. `editing.paste` takes other drawings. `how` are options of `redraw`."""
+        places = editing.region(self.grid, region, self.decoder.size)
+        return editing.paste(
+            self, self._images(pictures), self.parse(pictures), self.parse(others), places, seed, **how
+        )
+
+    def complete(
+        self, picture: "Images", region: editing.Box, n: int = 8, seed: int = 0, **how: Any
+    ) -> completing.Completed:
+        """Keep a region of one picture, x0,y0,x1,y1 in pixels, and draw the rest anew, in n ways. The picture is parsed
+        first. `completing.complete_picture` takes other drawings, and keeps any cells. It has the options `how`."""
+        fixed = torch.zeros(self.grid.cells, dtype=torch.bool)
+        fixed[editing.region(self.grid, region, self.decoder.size)] = True
+        picture = self._images(picture)
+        return completing.complete_picture(self, picture, self.parse(picture), fixed, n, seed, **how)
 
     # --- from images to drawings ---
 
-    def parse(self, images: Tensor) -> Drawing:
-        """Alg. 1: images (N,C,H,W), uint8 or float in [0, 1], to drawings."""
-        return parse(images, self.bank.parts, self.grid)
+    def parse(self, images: "Images") -> Drawing:
+        """Alg. 1: from images to drawings.
+
+        Here and below, images are a tensor (N,C,H,W) as the model sees them, uint8 or float in [0, 1]. Anything else is
+        read like a picture file: a path, a PIL image, a NumPy array, or a list of these (reading.py).
+        """
+        return parse(self._stack(images), self.bank.parts, self.grid)
 
     @torch.no_grad()
-    def encode(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Drawing:
-        """The posterior's drawing of each image (N,C,H,W): the most likely one, or a sample if a seed is given."""
+    def encode(self, images: "Images", seed: int | Sequence[int] | None = None) -> Drawing:
+        """The posterior's drawing of each image: the most likely one, or a sample if a seed is given."""
         self._no_batch_statistics()
-        if not isinstance(images, Tensor):
-            raise InputError(
-                f"images must be a torch tensor (N,C,H,W), not {type(images).__name__}; torch.from_numpy "
-                "converts an array"
-            )
+        images = self._stack(images, seen=True)
         seeds = None if seed is None else torch.tensor(seed_list(len(images), seed), dtype=torch.int64)
         if seeds is not None and len(seeds) != len(images):
             raise InputError(f"{len(images)} images need as many seeds, not {len(seeds)}")
         drawings = []
         for i in range(0, len(images), IMAGES_AT_ONCE):
-            choices = self.posterior(self._images(images[i : i + IMAGES_AT_ONCE]))
+            choices = self.posterior(to_unit(images[i : i + IMAGES_AT_ONCE].to(self.device)))
             if seeds is not None:
                 choices = choices.perturb(self._seeded(seeds[i : i + IMAGES_AT_ONCE]))
             drawings.append(choices.best(self.prior.no_repeat))
@@ -356,15 +379,39 @@ class NPDraw(nn.Module):
         inverted the pictures (ink on paper), this inverts them back."""
         return 1 - pictures if self.config.data.inverted else pictures
 
-    def reconstruct(self, images: Tensor, seed: int | Sequence[int] | None = None) -> Tensor:
+    def reconstruct(self, images: "Images", seed: int | Sequence[int] | None = None) -> Tensor:
         """Encode images with the posterior (never the parser) and decode them: (N,C,H,W)"""
         return self.decode(self.encode(images, seed), 0 if seed is None else seed)
 
-    def _images(self, images: Tensor) -> Tensor:
+    def _stack(self, images: "Images", seen: bool = False) -> Tensor:
+        """Images as a tensor (N,C,H,W), uint8 or float in [0, 1]. With `seen`, images that must be read first are
+        binarised if the model was trained so."""
+        if not isinstance(images, Tensor):
+            from npdraw import reading
+
+            pixels = reading.as_pixels(self, images)
+            return reading.as_seen(self, pixels) if seen else pixels
         expected = (self.config.data.channels, *self.decoder.size)
         if images.shape[1:] != expected:
-            raise InputError(f"this model takes images of the shape {expected}, not {tuple(images.shape[1:])}")
-        return to_unit(images.to(self.device))
+            raise InputError(f"this model takes images of the shape (N, {str(expected)[1:]}, not {tuple(images.shape)}")
+        if not images.is_floating_point() and images.dtype != torch.uint8:
+            raise InputError(f"a tensor of images needs bytes (uint8) or floats in [0, 1], not {images.dtype}")
+        check_range(images)
+        return images
+
+    def _images(self, images: "Images", seen: bool = False) -> Tensor:
+        """The same as floats on the model's device."""
+        return to_unit(self._stack(images, seen).to(self.device))
+
+    def _scored(self, images: "Images") -> Tensor:
+        """The same for a likelihood. That of binarised images has no meaning for grey levels."""
+        x = self._images(images, seen=True)
+        if self.config.data.ink and not bool(((x == 0) | (x == 1)).all()):
+            raise InputError(
+                "this model scores binarised images, whose pixels are 0 or 1; binarise these first "
+                "(npdraw.data.binarise)"
+            )
+        return x
 
     def _seeded(self, seeds: Tensor) -> Tensor:
         """Uniforms for one posterior sample per seed: (B, T, M + L + 1)"""
@@ -377,7 +424,7 @@ class NPDraw(nn.Module):
 
     # --- scores ---
 
-    def regulariser(self, images: Tensor, parses: Drawing) -> Tensor:
+    def regulariser(self, images: "Images", parses: Drawing) -> Tensor:
         """-log q(parse given image), summed over steps and variables: (B,)"""
         parses.check(len(self.bank), self.grid.cells)
         return -self._log_q(self.posterior(self._images(images)), parses.to(self.device)).total()
@@ -394,15 +441,14 @@ class NPDraw(nn.Module):
         return self._free(choices, drawing), drawing
 
     @torch.no_grad()
-    def elbo(self, images: Tensor, seed: int = 0) -> Elbo:
-        """The bound from one hard sample per image. The KL of each step is analytic, given the sampled steps before it.
-
-        images (N,C,H,W), already binarised if the likelihood is Bernoulli. In nats per image.
-        """
+    def elbo(self, images: "Images", seed: int = 0) -> Elbo:
+        """The bound from one hard sample per image, in nats. The KL of each step is analytic, given the sampled steps
+        before it. A tensor of images must be binarised already if the model was trained on binarised images."""
         self._no_batch_statistics()
+        images = self._scored(images)
         found = [Elbo(*torch.zeros(5, 0, device=self.device))]
         for i in range(0, len(images), IMAGES_AT_ONCE):
-            x = self._images(images[i : i + IMAGES_AT_ONCE])
+            x = images[i : i + IMAGES_AT_ONCE]
             choices, drawing = self._sampled(self.posterior(x), self._seeded(torch.arange(seed + i, seed + i + len(x))))
             kl = [term.sum(1) for term in choices.kl(self.prior.choices(drawing))]
             canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
@@ -411,7 +457,7 @@ class NPDraw(nn.Module):
         return Elbo(*(torch.cat(xs) for xs in zip(*found, strict=True)))
 
     @torch.no_grad()
-    def log_weights(self, images: Tensor, samples: int = 50, seed: int = 0) -> Tensor:
+    def log_weights(self, images: "Images", samples: int = 50, seed: int = 0) -> Tensor:
         """log p(x, z) - log q(z given x) of `samples` hard drawings z per image, in nats: (N, samples) float64.
 
         The work is done in chunks of images x samples. The seed of sample j of image i does not depend on the chunks.
@@ -419,10 +465,10 @@ class NPDraw(nn.Module):
         self._no_batch_statistics()
         if samples < 1:
             raise InputError(f"a likelihood needs at least one sample, not {samples}")
-        at_once = max(1, IMAGES_AT_ONCE // samples)
+        images, at_once = self._scored(images), max(1, IMAGES_AT_ONCE // samples)
         found = [to_float64(torch.zeros(0, samples, device=self.device))]
         for i in range(0, len(images), at_once):
-            x = self._images(images[i : i + at_once])
+            x = images[i : i + at_once]
             posterior = self.posterior(x)
             weights = []
             for first in range(0, samples, IMAGES_AT_ONCE):
@@ -440,7 +486,7 @@ class NPDraw(nn.Module):
             found.append(torch.cat(weights, dim=1))
         return torch.cat(found)
 
-    def log_likelihood(self, images: Tensor, samples: int = 50, seed: int = 0) -> Tensor:
+    def log_likelihood(self, images: "Images", samples: int = 50, seed: int = 0) -> Tensor:
         """Importance-weighted log p(x) in nats: one logsumexp over all weights of an image, (N,) float64."""
         return self.log_weights(images, samples, seed).logsumexp(1) - math.log(samples)
 

@@ -9,7 +9,7 @@ import math
 import torch
 from torch import Tensor
 
-from npdraw.bank import nearest, squares
+from npdraw.bank import check_range, nearest, squares
 from npdraw.canvas import Grid, Stack, to_unit
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -37,7 +37,9 @@ def parse(images: Stack, parts: Tensor, grid: Grid, threshold: float = THRESHOLD
     whether = torch.zeros(len(images), grid.cells, dtype=torch.bool, device=parts.device)
     chunk = max(1, min(PARSED_AT_ONCE, PIXELS // images.shape[1:].numel()))
     for first in range(0, len(images), chunk):
-        x = to_unit(images[first : first + chunk].to(parts.device))
+        x = images[first : first + chunk].to(parts.device)
+        check_range(x)
+        x = to_unit(x)
         cells = grid.cut(grid.shrink(x)).flatten(0, 1)  # (B*L,D)
         index, squared = nearest(cells, bank)  # (B*L,)
         cost = squared.sqrt() - squares(cells).sqrt()

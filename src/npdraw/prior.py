@@ -443,7 +443,8 @@ def narrow(logits: Tensor, temperature: float, top_k: int | None, top_p: float |
     x = to_float64(logits)
     if temperature == 0:
         return F.one_hot(x.argmax(-1), x.shape[-1]).double()
-    x = torch.where(x <= NEVER / 2, -math.inf, (x - x.amax(-1, keepdim=True)) / temperature)
+    x = x - x.amax(-1, keepdim=True)
+    x = torch.where(x <= NEVER / 2, -math.inf, x / temperature)
     if top_k is not None and top_k < x.shape[-1]:
         kept = torch.zeros_like(x, dtype=torch.bool).scatter(-1, x.topk(top_k, dim=-1).indices, True)
         x = x.masked_fill(~kept, -math.inf)

@@ -1,11 +1,14 @@
 """How images are read for a model: in its size and colour, binarised and inverted like its training images."""
 
 import io
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import torch
-from PIL import Image
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from npdraw import show
@@ -13,8 +16,13 @@ from npdraw.canvas import to_unit
 from npdraw.config import Reading
 from npdraw.data import binarise, is_images
 from npdraw.data.images import every_nth
-from npdraw.data.pictures import LOOKED_AT, looks_like_paper
+from npdraw.data.pictures import LOOKED_AT, looks_like_paper, open_picture
+from npdraw.errors import InputError
 from npdraw.model import NPDraw
+
+Images = Tensor | npt.NDArray[Any] | Image.Image | str | Path | Sequence["Images"]
+"""What methods of `NPDraw` take as images."""
+EXCHANGED = "light on dark, unlike the model's own pictures: read with light and dark exchanged"
 
 
 def reading_for(model: NPDraw, source: str) -> Reading:
@@ -37,6 +45,66 @@ def light_on_dark(model: NPDraw, images: Tensor, said: show.Inscription | None) 
     be few, or only one. A picture that npdraw made counts as ink on paper, however dark it is."""
     c, some = model.config, images[every_nth(LOOKED_AT, len(images))]
     return said is None and c.data.inverted and c.reading.invert == "auto" and looks_like_paper(some.numpy())
+
+
+def read_picture(model: NPDraw, name: str, data: bytes) -> tuple[Tensor, list[str]]:
+    """A picture file called `name` as a model sees it, (1,C,H,W) uint8, and notes for the user."""
+    said = show.inscription(data)
+    if said is not None and (own := own_pixels(model, data)) is not None:
+        return own, []
+    pixels, notes = open_picture(name, data, reading_for(model, name))
+    images = torch.from_numpy(pixels.copy())[None].expand(-1, model.config.data.channels, -1, -1)
+    if light_on_dark(model, images, said):
+        images, notes = 255 - images, [*notes, f"{name}: {EXCHANGED}"]
+    return images, notes
+
+
+def as_pixels(model: NPDraw, images: "Images") -> Tensor:
+    """Images that are not a tensor, as the model sees them: (N,C,H,W) uint8. They are read like picture files: cropped,
+    resized, and inverted if the model's training images were.
+
+    A path of one picture; a PIL image; a NumPy array of bytes or of floats in [0, 1], of the shape (H,W), (H,W,3),
+    (N,H,W) or (N,H,W,3); or a sequence of these.
+    """
+    if isinstance(images, str | Path):
+        path = Path(images).expanduser()
+        if path.is_dir():
+            raise InputError(f"{images} is a folder; npdraw.data.load reads all of its images, and .train has them")
+        try:
+            return read_picture(model, str(images), path.read_bytes())[0]
+        except OSError as error:
+            raise InputError(f"cannot read {images}: {error.strerror or error}") from None
+    if isinstance(images, Image.Image):
+        upright, buffer = ImageOps.exif_transpose(images), io.BytesIO()
+        plain = upright.mode in ("1", "L", "LA", "P", "RGB", "RGBA", "I;16")
+        (upright if plain else upright.convert("RGB")).save(buffer, "PNG", compress_level=0)
+        return read_picture(model, "the image", buffer.getvalue())[0]
+    if isinstance(images, np.ndarray):
+        return _of_array(model, images)
+    if not isinstance(images, Sequence):
+        raise InputError(
+            "images must be a tensor (N,C,H,W), a NumPy array, a PIL image, the path of a picture or a list of these, "
+            f"not {type(images).__name__}"
+        )
+    if not images:
+        raise InputError("there are no images in an empty list")
+    return torch.cat([as_pixels(model, image) for image in images])
+
+
+def _of_array(model: NPDraw, array: npt.NDArray[Any]) -> Tensor:
+    """Images in a NumPy array, as `as_pixels` takes them."""
+    colour = array.ndim > 2 and array.shape[-1] == 3
+    if array.ndim - colour not in (2, 3) or 0 in array.shape:
+        raise InputError(
+            f"a NumPy array of images needs the shape (H,W), (H,W,3), (N,H,W) or (N,H,W,3), not {array.shape}; give "
+            "images (N,C,H,W) as a tensor"
+        )
+    if array.dtype != np.uint8:
+        if array.dtype.kind != "f" or not ((array >= 0) & (array <= 1)).all():
+            raise InputError("a NumPy array of images needs bytes (uint8) or floats in [0, 1]")
+        array = (array * 255 + 0.5).astype(np.uint8)
+    stack = array if array.ndim - colour == 3 else array[None]
+    return torch.cat([as_pixels(model, Image.fromarray(image)) for image in stack])
 
 
 def own_pixels(model: NPDraw, data: bytes) -> Tensor | None:

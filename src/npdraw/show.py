@@ -69,6 +69,11 @@ def arrays(pixels: Tensor) -> Pixels:
     return found[..., 0] if found.shape[-1] == 1 else found
 
 
+def picture(image: Tensor) -> Image.Image:
+    """One image (C,H,W), floats in [0, 1], in its own size."""
+    return Image.fromarray(to_uint8(image[None])[0])
+
+
 def enlarged(pixels: Pixels, scale: int) -> Pixels:
     """One picture (H,W) or (H,W,3) with each pixel as a square of `scale` pixels."""
     return np.repeat(np.repeat(pixels, scale, 0), scale, 1)

@@ -29,7 +29,7 @@ from npdraw.files import read_text
 from npdraw.model import NPDraw
 from npdraw.noise import is_seed
 from npdraw.progress import Progress, say
-from npdraw.reading import as_seen, light_on_dark, own_pixels, reading_for
+from npdraw.reading import EXCHANGED, as_seen, light_on_dark, read_picture, reading_for
 from npdraw.words import did_you_mean, plural
 
 MOST_SEEDS = 1_000_000
@@ -133,15 +133,18 @@ def kept_places(model: NPDraw, keep: str, box: editing.Box | None) -> Tensor:
 
 def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | None) -> Tensor:
     """Images (N,C,H,W) uint8 from a picture file, or the test images (else all) of a set, as the model needs them."""
-    c, said = model.config, _inscribed(source)
-    if said and (own := own_pixels(model, Path(source).expanduser().read_bytes())) is not None:
-        return own
+    c, path = model.config, Path(source).expanduser()
+    if path.is_file() and path.suffix.lower() in SUFFIXES:
+        pixels, notes = read_picture(model, source, path.read_bytes())
+        for note in notes:
+            Progress().say(note)
+        return pixels
     images, inverted = read_images(source, reading_for(model, source), count, data_dir)
     if images.shape[1] > c.data.channels or images.shape[2:] != model.decoder.size:
         wanted = shape_text(c.data.channels, *model.decoder.size)
         raise InputError(f"{source} holds images of {shape_text(*images.shape[1:])}, but the model is for {wanted}")
-    if inverted and light_on_dark(model, images, said):
-        Progress().say(f"{source}: light on dark, unlike the model's own pictures: read with light and dark exchanged")
+    if inverted and light_on_dark(model, images, None):
+        Progress().say(f"{source}: {EXCHANGED}")
         images = 255 - images
     return images.expand(-1, c.data.channels, -1, -1)
 

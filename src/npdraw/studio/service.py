@@ -26,11 +26,10 @@ from torch import Tensor
 from npdraw import __version__, editing, show
 from npdraw.canvas import to_bytes, to_unit
 from npdraw.completing import complete
-from npdraw.data.pictures import open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.model import NPDraw
-from npdraw.reading import as_seen, from_shown, light_on_dark, own_pixels, reading_for
+from npdraw.reading import as_seen, from_shown, read_picture
 from npdraw.studio import schemas
 from npdraw.studio.workers import others_first, still_wanted
 
@@ -187,13 +186,7 @@ class Service:
     def read(self, data: bytes) -> schemas.ReadImage:
         """A picture file as the model sees it, its parse and the posterior's drawing, and what npdraw wrote into it."""
         _check_picture(data)
-        said = show.inscription(data)
-        images = None if said is None else own_pixels(self.model, data)
-        if images is None:
-            pixels, _ = open_picture("that was sent", data, reading_for(self.model, "the image that was sent"))
-            images = torch.from_numpy(pixels.copy())[None].expand(-1, self.model.config.data.channels, -1, -1)
-            if light_on_dark(self.model, images, said):
-                images = 255 - images
+        images, _ = read_picture(self.model, "that was sent", data)
         still_wanted()
         return schemas.ReadImage(
             image=_base64(self._png(to_unit(images))),
