@@ -298,7 +298,28 @@ def test_the_parts_are_sorted_by_what_is_likely(studio: Studio) -> None:
     studio.page.locator("#order label").nth(1).click()
     studio.holds("(part) => document.querySelector('#palette').firstChild.id === `part-${part}`", what.index(max(what)))
     assert studio.page.locator("#palette > *").first.get_attribute("data-key") == "1"
-    assert re.search(r"Chance that the model draws here: \d+ %", studio.page.locator("#whether").inner_text())
+    for part, chance in enumerate(what):
+        told = studio.page.locator(f"#part-{part}").get_attribute("title").removeprefix(f"Part {part}: ")
+        assert told.partition(" here")[0] == percent(chance), chance
+    chance = answer.value.json()["whether"]
+    assert f"Chance that the model draws here: {percent(chance)}." in studio.page.locator("#whether").inner_text()
+
+
+def percent(p: float) -> str:
+    """An independent reading of how the page tells a probability."""
+    if 0 < p < 0.0001:
+        return "under 0.01 %"
+    if 0.995 <= p < 1:
+        return "over 99 %"
+    return f"{float(f'{100 * p:.1e}'):g} %"
+
+
+def test_chances_are_told_as_they_are(studio: Studio) -> None:
+    chances = [0, 3.2e-9, 9.9e-5, 0.0001, 0.00123, 0.0456, 0.0996, 0.5, 0.9949, 0.995, 0.99999999, 1]
+    told = studio.page.evaluate("async (all) => all.map((await import('/page/words.js')).percent)", chances)
+    assert told[:8] == ["0 %", "under 0.01 %", "under 0.01 %", "0.01 %", "0.12 %", "4.6 %", "10 %", "50 %"]
+    assert told[8:] == ["99 %", "over 99 %", "over 99 %", "100 %"]
+    assert told == [percent(p) for p in chances]
 
 
 def test_the_model_finishes_and_an_ending_is_taken(studio: Studio) -> None:

@@ -19,7 +19,7 @@ import { Picture } from "./picture.js";
 import { Player } from "./player.js";
 import { Second } from "./second.js";
 import { Strip } from "./strip.js";
-import { complain, quiet, say, speak } from "./words.js";
+import { complain, percent, quiet, say, speak } from "./words.js";
 
 const PAUSE = 800; // milliseconds from a stroke of the pen to the request for endings
 const SETTLE = 120; // milliseconds until the model is asked what it would draw in the cell; pictures come first
@@ -194,7 +194,7 @@ function studio(model, bank) {
       nextLatest.run(async (signal) => {
         const { what, whether } = await api.next(history.present.cells, cursor, signal);
         palette.heat(what);
-        element("whether").textContent = `Chance that the model draws here: ${Math.round(100 * whether)} %.`;
+        element("whether").textContent = `Chance that the model draws here: ${percent(whether)}.`;
       });
     }, SETTLE);
   }

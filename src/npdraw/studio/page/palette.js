@@ -1,5 +1,7 @@
 /** The bank's parts, to pick and to drag. The bar under each shows how likely it is in the selected cell. */
 
+import { percent } from "./words.js";
+
 const SLACK = 6; // pixels that a pointer may move before it drags
 const KEYS = 9; // the likeliest parts have keys
 
@@ -146,6 +148,3 @@ export class Palette extends EventTarget {
     );
   }
 }
-
-/** @param {number} p */
-const percent = (p) => `${(100 * p).toPrecision(2).replace(/\.?0*e.*/, "")} %`;

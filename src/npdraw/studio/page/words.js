@@ -29,3 +29,11 @@ export function complain(error, forever = false) {
 
 /** @param {string} text */
 export const speak = (text) => (ear.textContent = text);
+
+/** A probability in words, with two digits. Nothing that can happen is 0 %, and nothing that can fail is 100 %.
+ * @param {number} p */
+export function percent(p) {
+  if (p > 0 && p < 1e-4) return "under 0.01 %";
+  if (p < 1 && p >= 0.995) return "over 99 %";
+  return `${Number((100 * p).toPrecision(2))} %`;
+}
