@@ -331,6 +331,16 @@ def test_a_seed_is_one_picture_in_any_batch(likelihood: str) -> None:
     assert torch.equal(again.images, whole.images[[9, 3, 9]])
 
 
+def test_an_image_is_encoded_the_same_in_any_batch() -> None:
+    model = tiny(6, 6, 3, 3)
+    images = torch.rand(300, 1, 6, 6, generator=torch.Generator().manual_seed(0))
+    whole, drawn = model.encode(images), model.encode(images, seed=5)
+    assert len({tuple(row) for row in drawn.what.tolist()}) > 50
+    for first, n in ((0, 1), (255, 2), (256, 44), (7, 70), (299, 1)):
+        assert model.encode(images[first : first + n]) == whole[first : first + n]
+        assert model.encode(images[first : first + n], seed=5 + first) == drawn[first : first + n]
+
+
 def test_a_sample_is_its_drawing_rendered_and_decoded() -> None:
     model = tiny(5, 7, 3, 3)
     sample = model.sample(5)

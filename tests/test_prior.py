@@ -18,7 +18,7 @@ from npdraw.choices import Choices
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.noise import uniform
-from npdraw.prior import AttentionCache, Prior, narrow
+from npdraw.prior import AttentionCache, Prior, fixed_batch, narrow
 
 PLAIN = {"heads": 2, "head_dim": 4}  # together as wide as the model: keys and values are cached
 FOLDED = {"heads": 3, "head_dim": 5}  # wider: the normed inputs are
@@ -307,6 +307,16 @@ def test_a_seed_is_one_drawing_in_any_batch(kind: dict[str, Any]) -> None:
     assert prior.sample(150)[:64] == whole
     assert prior.sample(seed=list(range(63, -1, -1)))[torch.arange(63, -1, -1)] == whole
     assert len({tuple(steps_of(whole, b)) for b in range(64)}) > 32
+
+
+def test_batches_are_padded_to_one_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A matrix product of another shape rounds differently, which flips a draw only now and then."""
+    prior, sizes = tiny(), list[int]()
+    draw = prior.draw
+    monkeypatch.setattr(prior, "draw", lambda seeds, *rest: sizes.append(len(seeds)) or draw(seeds, *rest))
+    for n in (1, 3, 64, 65):
+        prior.sample(n)
+    assert sizes == [fixed_batch(torch.device("cpu"))] * 5
 
 
 def test_temperature_zero_and_top_1_are_the_most_likely_path() -> None:

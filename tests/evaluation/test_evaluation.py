@@ -103,7 +103,7 @@ def test_likelihood_is_in_bits_a_dimension_for_a_mixture_and_of_ink_for_bernoull
     ink = binarise(few.float() / 255, e.held_out.seeds[some])
     rows = by_key(e.run()[0])
     assert rows["nll_weighted"].value == pytest.approx(-float(model.log_likelihood(ink, 4).mean()), rel=1e-6)
-    mixture = tiny.config({"decoder": {"likelihood": "mixture"}})
+    mixture = tiny.config({"decoder": {"likelihood": "mixture"}, "data": {"canvas": 8}})  # images have 12 x 12 pixels
     torch.manual_seed(0)
     other = NPDraw(mixture, model.bank).eval()
     rows = by_key(evaluation(other, data, tmp_path, request).run()[0])
