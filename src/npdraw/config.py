@@ -238,7 +238,7 @@ class DecoderConfig:
     """Let the last layer see the canvas too."""
     likelihood: Literal["bernoulli", "mixture", "flow"] = "bernoulli"
     """bernoulli for ink; mixture of discretised logistics for grey levels and colour; flow: a rectified flow from noise
-    to image, given the canvas, which has no likelihood that can be computed."""
+    to image, given the canvas. It has a density, but no bound to train a posterior with."""
     mixtures: int = 10
     """Components of the mixture."""
     blocks: int = 2

@@ -20,7 +20,7 @@ Choices:
 - A guide is optional: a smaller, less trained flow. It makes the same errors, only larger ones, so the picture is
   pushed away from the guide's wherever the two differ (Karras et al. 2024). The guide is used only in the middle of the
   path: at the start both see only noise, and at the end the picture is already made.
-- The density cannot be computed, so a model with a flow has no likelihood and reports none.
+- A flow gives no distribution of pixels in closed form. Its density takes an integral (density.py).
 """
 
 import math

@@ -33,6 +33,7 @@ from npdraw.choices import Choices, Terms, relax
 from npdraw.config import Config
 from npdraw.cuda_graphs import replay
 from npdraw.decoder import Decoder
+from npdraw.density import log_density
 from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
 from npdraw.flow import Flow
@@ -132,14 +133,16 @@ class NPDraw(nn.Module):
 
     @property
     def has_likelihood(self) -> bool:
-        """Whether the distribution of pixels given a canvas can be computed. For a flow it cannot."""
+        """Whether the decoder gives the distribution of pixels. A flow does not: its density takes an integral."""
         return not isinstance(self.decoder, Flow)
 
     def likelihood(self, canvas: Tensor) -> distributions.Likelihood:
         """The distribution of pixels given canvases (B,C,h,w)."""
         c = self.config.decoder
         if c.likelihood == "flow":
-            raise InputError("this model's decoder is a flow, which has no likelihood; omit ELBO and NLL")
+            raise InputError(
+                "this model's decoder is a flow, which gives no distribution of pixels; use log_likelihood"
+            )
         return distributions.make(c.likelihood, self.decoder(canvas), self.config.data.channels, c.mixtures)
 
     @torch.no_grad()
@@ -486,9 +489,22 @@ class NPDraw(nn.Module):
             found.append(torch.cat(weights, dim=1))
         return torch.cat(found)
 
-    def log_likelihood(self, images: "Images", samples: int = 50, seed: int = 0) -> Tensor:
-        """Importance-weighted log p(x) in nats: one logsumexp over all weights of an image, (N,) float64."""
-        return self.log_weights(images, samples, seed).logsumexp(1) - math.log(samples)
+    def log_likelihood(self, images: "Images", samples: int | None = None, seed: int = 0) -> Tensor:
+        """A lower bound of log p(x) in nats, (N,) float64: importance-weighted, one logsumexp over the weights of all
+        `samples` drawings of an image, by default 50.
+
+        For a flow, the only drawing is the parse: log p(parse) + log p(x given the parse) (density.py).
+        """
+        if self.has_likelihood:
+            count = 50 if samples is None else samples
+            return self.log_weights(images, count, seed).logsumexp(1) - math.log(count)
+        if samples not in (None, 1):
+            raise InputError(f"a flow has the likelihood of one drawing per image, its parse, not of {samples}")
+        pixels = to_bytes(self._images(images))
+        parses = self.parse(pixels)
+        chunks = (parses[i : i + IMAGES_AT_ONCE] for i in range(0, len(pixels), IMAGES_AT_ONCE))
+        drawn = torch.cat([torch.zeros(0), *(self.prior.log_prob(x).cpu() for x in chunks)])
+        return drawn.double() + log_density(self, pixels, parses, seed).mean(1)
 
     # --- training ---
 

@@ -1,6 +1,7 @@
-"""A model whose decoder is a flow through every verb and `evaluate`: one picture, one noise, and no likelihood."""
+"""A model whose decoder is a flow through every verb and `evaluate`: one picture, one noise."""
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from npdraw.cli.main import main
 from npdraw.completing import complete
 from npdraw.config import Reading, Split
 from npdraw.data import ImageSet
+from npdraw.density import log_density
 from npdraw.derive import derive, finetune_config
 from npdraw.drawing import Drawing
 from npdraw.evaluation import diagnosis, edits
@@ -543,10 +545,6 @@ WRONG = {
     "freedom that is no number": ("edit flow a.png b.png --region 0,0,12,4 --freedom nan --out new", "not nan"),
     "an option of a verb without": ("info flow --freedom 1", "npdraw info has no option --freedom; it has none"),
     "freedom of samples": ("evaluate strokes.npz --against strokes.npz --freedom 1 --out new", "need a model, and"),
-    "a likelihood of a flow": (
-        "evaluate flow --metrics kid,nll --against nowhere.npz --out new",  # which nobody looks for
-        "--metrics nll needs a likelihood of pixels",
-    ),
 }
 
 
@@ -612,15 +610,28 @@ def test_all_that_applies_is_scored(tmp_path: Path) -> None:
     wanted |= {f"edit_{kind}_{row}" for kind in edits.EDIT_KINDS for row in ("beyond", "found", "near", "fid_3")}
     assert wanted | {"edit_none_fid_3", "found_drawing", "found_sketch"} <= found["scores"].keys()
     assert not any(key.startswith(("nll", "locality")) for key in found["scores"])
-    assert (
-        "nll is left out: it needs a likelihood of pixels, and the model's decoder is a flow, which has none"
-        in found["notes"]
-    )
+    assert any(note.startswith("nll is left out: it takes seconds per image on a CPU") for note in found["notes"])
     assert (found["evaluations"], found["freedom"], found["guidance"]) == (5, 0.0, 0.0)
 
     pngs = run("sample flow --seeds 30-41 --png", tmp_path / "samples") / "images"
     again = evaluate([str(pngs), "--against", "strokes.npz", "--metrics", "fid,kid,prdc"], tmp_path / "pngs")
     assert all(found["scores"][key] == row for key, row in again["scores"].items())
+
+
+def test_the_likelihood_of_a_flow_is_scored_where_it_is_asked_for(model: NPDraw, tmp_path: Path) -> None:
+    scores = evaluate(["flow", "--metrics", "nll", "--images", "6"], tmp_path / "nll")["scores"]
+    assert list(scores) == ["nll_flow_total", "nll_flow_image", "nll_flow_drawing"]
+    pixels = strokes_apart().reference.pixels
+    pixels = pixels[torch.arange(6) * len(pixels) // 6]
+    parses, bits = model.parse(pixels), 1 / (math.log(2) * pixels[0].numel())
+    image, drawing = -bits * log_density(model, pixels, parses, 0, 2), -bits * model.prior.log_prob(parses)
+    values = {name: scores[f"nll_flow_{name}"]["value"] for name in ("total", "image", "drawing")}
+    assert values["image"] == pytest.approx(float(image.mean()), rel=1e-6)
+    assert values["drawing"] == pytest.approx(float(drawing.mean()), rel=1e-6)
+    assert values["total"] == pytest.approx(values["image"] + values["drawing"])
+    assert scores["nll_flow_image"]["error"] == pytest.approx(float((image.var(1) / 2).sum() ** 0.5 / 6), rel=1e-5)
+    assert "bits per dimension" in scores["nll_flow_total"]["note"]
+    assert "twice the steps" in scores["nll_flow_image"]["note"]
 
 
 def strokes_apart() -> Sides:

@@ -39,7 +39,7 @@ def data() -> ImageSet:
 
 def subject(needs: Need) -> str:
     """What the page says that a metric is of."""
-    kinds = {Need.FLOW: "models with a flow", Need.LIKELIHOOD: "models without a flow", Need.MODEL: "models"}
+    kinds = {Need.FLOW: "models with a flow", Need.MODEL: "models"}
     return next((words for need, words in kinds.items() if need in needs), "samples")
 
 
@@ -52,7 +52,7 @@ def test_every_metric_has_a_function_of_its_name_and_help() -> None:
     for metric in METRICS.values():
         assert isinstance(metric.rows, Rows) and metric.help
         assert metric.rows.give.__name__ == metric.name
-        assert Need.MODEL in metric.needs or not metric.needs & (Need.LIKELIHOOD | Need.FLOW)
+        assert Need.MODEL in metric.needs or not metric.needs & Need.FLOW
 
 
 def test_help_needs_no_torch() -> None:

@@ -4,6 +4,8 @@ There are two errors. `error` is how much the figure would change with other dra
 images. `images` is how much it would change with other images (the standard error of a mean). The error of a weighted
 bound is a jackknife over an image's drawings, which is too high rather than too low. The first-order formula fails when
 one weight dominates all others (it can never exceed 1 per image).
+
+A flow has one drawing per image, the parse, and its error is that of the probes of its density (density.py).
 """
 
 import math
@@ -12,12 +14,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from npdraw.model import NPDraw
+from npdraw.density import STEPS, log_density
+from npdraw.model import IMAGES_AT_ONCE, NPDraw
 from npdraw.noise import to_float64
 from npdraw.progress import Progress
 
 DRAWS = 5  # of the ELBO per image: enough to estimate its error
-BOUNDED_AT_ONCE = 50  # images between two reports of progress
+BOUNDED_AT_ONCE, FLOWN_AT_ONCE = 50, 16  # images between two reports of progress
+PROBES, REFINED = 2, 16  # of each image's density; images whose density is computed again with twice the steps
 
 
 class Mean(NamedTuple):
@@ -57,6 +61,33 @@ def bounds(model: NPDraw, images: Tensor, samples: int, seed: int, progress: Pro
     log_weights = torch.cat(weights)
     effective = float((-(2 * log_weights.log_softmax(1)).logsumexp(1)).exp().mean())
     return Bounds(elbo, _weighted(log_weights), nats, what, where, whether, effective)
+
+
+class FlowBounds(NamedTuple):
+    """Minus log p(image, its parse) by a flow, and its two terms."""
+
+    total: Mean
+    image: Mean  # given the parse
+    drawing: Mean  # by the prior
+    refined: float  # how much twice the steps change the mean of the first `REFINED` images
+
+
+def flow_bounds(model: NPDraw, pixels: Tensor, seed: int, progress: Progress) -> FlowBounds:
+    """The bound of images (N,C,H,W) uint8 by a model whose decoder is a flow, with `PROBES` probes per image."""
+    progress.start("likelihood", len(pixels))
+    parses, images = model.parse(pixels), list[Tensor]()
+    for i in range(0, len(pixels), FLOWN_AT_ONCE):
+        some = slice(i, i + FLOWN_AT_ONCE)
+        images.append(-log_density(model, pixels[some], parses[some], seed + i, PROBES))
+        progress.step(count=len(images[-1]))
+    few = pixels[:REFINED], parses[:REFINED], seed, PROBES
+    change = -log_density(model, *few, steps=2 * STEPS).mean() - torch.cat(images)[:REFINED].mean()
+    at_once = range(0, len(pixels), IMAGES_AT_ONCE)
+    drawings = -torch.cat([to_float64(model.prior.log_prob(parses[i : i + IMAGES_AT_ONCE])).cpu() for i in at_once])
+    given, spread = torch.cat(images).mean(1), torch.cat(images).var(1) / PROBES
+    none = torch.zeros_like(drawings)
+    means = (_mean(given + drawings, spread), _mean(given, spread), _mean(drawings, none))
+    return FlowBounds(*means, abs(float(change)))
 
 
 def _mean(values: Tensor, variances: Tensor) -> Mean:

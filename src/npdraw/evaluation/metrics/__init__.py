@@ -24,7 +24,6 @@ class Need(Flag):
     SAMPLES = auto()  # as many as the protocol says
     NETWORK = auto()  # Inception, or another
     MODEL = auto()  # not only samples
-    LIKELIHOOD = auto()  # a model with a likelihood
     FLOW = auto()  # a model with a flow
     REAL = auto()  # other images of the set than those scored against
     CLASSES = auto()  # of the training images
@@ -65,8 +64,6 @@ class Metric:
         """Why a model (or samples without one) can never have this metric, for any images, or an empty string."""
         if model is None:
             return "needs a model, not samples alone" if Need.MODEL in self.needs else ""
-        if Need.LIKELIHOOD in self.needs and not model.has_likelihood:
-            return "needs a likelihood of pixels, and the model's decoder is a flow, which has none"
         if Need.FLOW in self.needs and model.has_likelihood:
             return "needs a flow; other decoders have no freedom to take away"
         return ""
@@ -83,7 +80,7 @@ _ALL = (
     Metric("neighbours", "of_samples", Need.SAMPLES | Need.REAL, "is it copying?"),
     Metric("rfid", "of_models", _OF_MODELS, "FID of reconstructions"),
     Metric("kept", "of_models", _OF_MODELS | Need.SAMPLES | Need.FLOW, "FID of a flow that has to keep every part"),
-    Metric("nll", "of_models", Need.MODEL | Need.LIKELIHOOD, "ELBO, IWAE"),
+    Metric("nll", "of_models", Need.MODEL, "ELBO, IWAE; the density of a flow"),
     Metric("psnr", "of_models", Need.MODEL, "of parses and reconstructions"),
     Metric("bank", "of_models", Need.SAMPLES | Need.MODEL, "use of the parts"),
     Metric("editing", "of_edits", Need.SAMPLES | Need.MODEL, _EDITS),

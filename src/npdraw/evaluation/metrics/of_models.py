@@ -6,9 +6,10 @@ from collections.abc import Iterator
 import torch
 
 from npdraw import parsing
+from npdraw.canvas import to_bytes
 from npdraw.drawing import Drawing
 from npdraw.evaluation import diagnosis, edits
-from npdraw.evaluation.bounds import Mean, bounds
+from npdraw.evaluation.bounds import Mean, bounds, flow_bounds
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.metrics import gives_rows
 from npdraw.evaluation.protocol import SAMPLES_AT_ONCE
@@ -50,8 +51,30 @@ def kept(e: Evaluation) -> Iterator[Score]:
         yield Score(f"kept_{way}_found", "  parts found", share, note="share of drawn parts, by the parser")
 
 
-@gives_rows()
+def _slow(e: Evaluation) -> str:
+    """Says that the density of a flow takes too long on a CPU, unless it was asked for."""
+    if e.model.has_likelihood or e.model.device.type != "cpu" or e.request.metrics:
+        return ""
+    return "takes seconds per image on a CPU with a flow; ask for it: --metrics nll --images 20"
+
+
+@gives_rows(_slow)
 def nll(e: Evaluation) -> Iterator[Score]:
+    yield from _of_likelihood(e) if e.model.has_likelihood else _of_flow(e)
+
+
+def _of_flow(e: Evaluation) -> Iterator[Score]:
+    images, scale, unit = e.likely
+    found = flow_bounds(e.model, to_bytes(images), e.request.seed, e.progress)
+    labels = {"total": "NLL by flow and parse", "image": "  the image, given its parse", "drawing": "  the parse"}
+    for name, label in labels.items():
+        mean: Mean = getattr(found, name)
+        note = unit if math.isnan(mean.images) else f"{unit}; other images: ± {scale * mean.images:.2g}"
+        note += f"; twice the steps: ± {scale * found.refined:.1g}" if name == "image" else ""
+        yield Score(f"nll_flow_{name}", label, scale * mean.value, scale * mean.error or None, None, note)
+
+
+def _of_likelihood(e: Evaluation) -> Iterator[Score]:
     r, (images, scale, unit) = e.request, e.likely
     found = bounds(e.model, images, r.importance, r.seed, e.progress)
     parts = [f"  KL of {name}" for name in ("what", "where", "whether")]
