@@ -60,11 +60,15 @@ export class Palette extends EventTarget {
   heat(what) {
     const most = Math.max(...what);
     this.likely = what.map((_, part) => part).sort((a, b) => what[b] - what[a]);
-    this.options.forEach((option, part) => {
-      const rank = this.likely.indexOf(part);
-      option.style.setProperty("--heat", String(most > 0 ? Math.sqrt(what[part] / most) : 0));
-      option.dataset.key = rank < KEYS ? String(rank + 1) : "";
-      option.title = `Part ${part}: ${percent(what[part])} here` + (rank < KEYS ? ` (${rank + 1})` : "");
+    this.likely.forEach((part, rank) => {
+      const option = this.options[part];
+      const heat = (most > 0 ? Math.sqrt(what[part] / most) : 0).toFixed(2);
+      const key = rank < KEYS ? String(rank + 1) : "";
+      const title = `Part ${part}: ${percent(what[part])} here` + (key && ` (${key})`);
+      // what stays is not written again: a style or a name that is set costs time, for hundreds of parts
+      if (option.style.getPropertyValue("--heat") !== heat) option.style.setProperty("--heat", heat);
+      if (option.dataset.key !== key) option.dataset.key = key;
+      if (option.title !== title) option.title = title;
     });
     if (!this.alike && !this.#grasped) this.#arrange(); // a dragged part must not move away from under the pointer
     if (!this.#picked) this.select(this.likely[0]);
