@@ -224,22 +224,26 @@ def table(found: Mapping[str, Mapping[str, Row]]) -> str:
                 lines.append((title, "not measured yet", f"{facts.paper:.2f}", facts.peer, "", "", "", ""))
             continue
         scores = [read_scores(row) for row in seeds]
-        fids, nlls = ([x[key] for x in scores if key in x] for key in ("fid", "nll_weighted"))
-        nll = f"{_mean(nlls)} {nlls[0].note.partition(';')[0]}" if nlls else "none: a flow"
+        fids = [x["fid"] for x in scores if "fid" in x]
+        nlls = [x[key] for x in scores for key in ("nll_weighted", "nll_flow_total") if key in x]
+        nll = f"{_mean(nlls)} {nlls[0].note.partition(';')[0]}" if nlls else "not scored"
         floor = statistics.fmean(fid.real for fid in fids if fid.real is not None)
         epochs = dict.fromkeys("{prior} + {model}".format(**row["made"]["epochs"]) for row in seeds)
         figures = (_mean(fids), f"{facts.paper:.2f}", facts.peer, figure(floor), nll)
         lines.append((title, *figures, ", ".join(str(row["seed"]) for row in seeds), ", ".join(epochs)))
         notes += (f"{facts.title}: {note}" for row in seeds for note in facts.said(row["data"]["all"]))
+        if (heat := seeds[0].get("temperature", 1)) != 1:
+            notes.append(f"{title}: FID is of samples at temperature {heat:g}; NLL is the model's own, at 1.")
         estimated |= any(row["network"]["estimated"] for row in seeds)
     if estimated:
         notes.append("Two tensors of this Inception are estimates: figures are close to the published network's.")
     whose = ("FID", "FID, the paper", "FID, best peer there", "FID, real images")
-    head = ("set", *whose, "NLL, importance-weighted", "seeds", "epochs")
+    head = ("set", *whose, "NLL", "seeds", "epochs")
     told = (
         f"{PROTOCOLS['paper'].samples:,} samples against the test images, and as many real training images in their "
         "place (protocol `paper`, [scores.md](scores.md)). ± is one standard deviation: over seeds or, where "
         "there is one, over other samples.",
+        "NLL is importance-weighted, over 50 drawings per image.",
         "Epochs are of the prior + of the model; the paper has 200 + 500.",
     )
     return markdown(head, lines) + "\n" + points((*told, *dict.fromkeys(notes)))

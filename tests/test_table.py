@@ -78,11 +78,20 @@ def test_one_seed_has_its_own_error_and_several_their_deviation() -> None:
     assert cells(table1.table({"mnist": several}), "MNIST") != found  # a number that differs is seen
 
 
-def test_a_flow_has_no_likelihood_in_the_table() -> None:
+def test_the_likelihood_of_a_flow_is_in_the_table_once_it_is_scored() -> None:
     flow = row("mnist", 3, 4.0)
-    del flow["scores"]["nll_weighted"]
-    found = cells(table1.table({"mnist": {"3": flow}}), "MNIST")
-    assert found[1:] == ["4.000 ± 0.25", "2.48", PEERS["MNIST"], "1.500", "none: a flow", "3", "20 + 53"]
+    bound = flow["scores"].pop("nll_weighted")
+    for scored, told in ((False, "not scored"), (True, "93.00 ± 0.5 nats per image")):
+        flow["scores"] |= {"nll_flow_total": bound} if scored else {}
+        found = cells(table1.table({"mnist": {"3": flow}}), "MNIST")
+        assert found[1:] == ["4.000 ± 0.25", "2.48", PEERS["MNIST"], "1.500", told, "3", "20 + 53"]
+
+
+def test_a_temperature_of_samples_is_said() -> None:
+    warm = row("cifar10", 0, 60.0) | {"temperature": 1.15}
+    told = "CIFAR-10: FID is of samples at temperature 1.15; NLL is the model's own, at 1."
+    assert told in table1.table({"cifar10": {"0": warm}})
+    assert "temperature" not in table1.table({"cifar10": {"0": warm | {"temperature": 1.0}}})
 
 
 def test_a_card_counts_epochs_over_all_spells() -> None:
