@@ -146,7 +146,7 @@ def test_raw_pixels_must_be_a_picture_of_the_models(model: Any, size: int) -> No
 
 
 @pytest.mark.parametrize(
-    ("path", "limit"), [("/api/decode", JSON_BYTES), ("/api/read", schemas.UPLOAD_BYTES), ("/api/nothing", JSON_BYTES)]
+    ("path", "limit"), [("/api/decode", JSON_BYTES), ("/api/next", JSON_BYTES), ("/api/read", schemas.UPLOAD_BYTES)]
 )
 def test_too_large_a_body_is_refused_by_its_stated_length_and_while_it_comes(model: Any, path: str, limit: int) -> None:
     taken = 0
@@ -169,14 +169,46 @@ def test_too_large_a_body_is_refused_by_its_stated_length_and_while_it_comes(mod
         refused(response, response.status_code)
 
 
-def test_a_body_that_never_ends_is_given_up(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_body_that_comes_too_slowly_is_given_up(model: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(security, "BODY_SECONDS", 0.2)
 
-    async def slow() -> Any:
+    async def stops() -> Any:
         yield b"{"
         await asyncio.sleep(60)
 
-    refused(ask(studio(model), "POST", "/api/decode", content=slow(), headers=JSON), 408, "too long")
+    async def trickles() -> Any:
+        for _ in range(1000):
+            yield b" "
+            await asyncio.sleep(0.01)
+
+    for slow in (stops, trickles):
+        refused(ask(studio(model), "POST", "/api/decode", content=slow(), headers=JSON), 408, "too long")
+    monkeypatch.setattr(security, "BODY_RATE", 100)
+
+    async def comes() -> Any:
+        """At the rate that is asked for: it has more than a second."""
+        for _ in range(5):
+            yield b" " * 25
+            await asyncio.sleep(0.1)
+        yield json.dumps({"cells": CELLS}).encode()
+
+    assert ask(studio(model), "POST", "/api/decode", content=comes(), headers=JSON).status_code == 200
+
+
+def test_bodies_are_read_only_where_they_are_taken_and_only_of_those_who_may_send_them(model: Any) -> None:
+    async def never() -> Any:
+        await asyncio.sleep(0.1)
+        pytest.fail("it was read")
+        yield b""
+
+    host = {"host": HOST}
+    for method, path, status in [("POST", "/", 405), ("POST", "/page/app.js", 405), ("POST", "/nothing", 404),
+                                 ("POST", "/api/nothing", 404), ("POST", "/api/model", 405), ("GET", "/api/model", 200),
+                                 ("PUT", "/api/decode", 405), ("GET", "/", 200)]:  # fmt: skip
+        assert ask(studio(model), method, path, content=never()).status_code == status
+    refused(ask(studio(model), "POST", "/api/decode", content=never(), headers={"host": "evil.example"}), 403)
+    refused(ask(studio(model, "s3cret"), "POST", "/api/decode", content=never(), headers=host), 401)
+    refused(ask(studio(model), "POST", "/api/decode", content=never(), headers={"origin": "http://evil.example"}), 403)
 
 
 # --- images ---
@@ -404,6 +436,23 @@ def test_methods_that_are_not_taken_are_refused(model: Any) -> None:
     for method, path in (("GET", "/api/decode"), ("PUT", "/api/model"), ("DELETE", "/"), ("OPTIONS", "/api/decode"),
                          ("TRACE", "/")):  # fmt: skip
         refused(ask(studio(model), method, path), 405)
+
+
+def test_head_has_the_headers_of_get_and_no_body(model: Any) -> None:
+    for path in ("/", "/page/app.js", "/api/model", "/api/parts", "/api/openapi.json", "/nothing", "/api/decode"):
+        whole, head = (ask(studio(model), method, path) for method in ("GET", "HEAD"))
+        assert head.status_code == whole.status_code and head.headers == whole.headers and head.content == b""
+        assert int(head.headers["content-length"]) == len(whole.content) > 0
+    assert ask(studio(model, "s3cret"), "HEAD", "/api/model").status_code == 401
+
+
+def test_an_address_belongs_to_a_client() -> None:
+    for host in ("192.0.2.1", "testclient", "", "unknown"):
+        assert security.client_of(host) == host
+    assert security.client_of("::ffff:192.0.2.1") == "192.0.2.1"
+    assert security.client_of("2001:db8::1") == security.client_of("2001:db8::ffff:1") == "2001:db8::/64"
+    assert security.client_of("2001:db8:0:1::1") == "2001:db8:0:1::/64"
+    assert security.client_of("fe80::1%eth0") == "fe80::/64"
 
 
 def test_all_answers_have_the_headers(model: Any) -> None:

@@ -14,8 +14,8 @@ import torch
 
 from npdraw.model import NPDraw
 from npdraw.studio import app as studio_app
-from npdraw.studio import service
-from npdraw.studio.security import REQUESTS_AT_ONCE, Guard
+from npdraw.studio import security, service
+from npdraw.studio.security import Guard
 from npdraw.studio.service import Service
 from studio_client import HOST, small, studio, visit
 
@@ -56,12 +56,13 @@ def held(monkeypatch: pytest.MonkeyPatch) -> Iterator[Held]:
 class Page:
     """A page that asks over plain ASGI, and can go away."""
 
-    def __init__(self, guard: Guard, path: str, body: dict[str, Any]):
+    def __init__(self, guard: Guard, path: str, body: dict[str, Any], address: str = "10.0.0.1"):
         self.left, self.sent = asyncio.Event(), [json.dumps(body).encode()]
         self.status: int | None = None
         headers = [(b"host", HOST.encode()), (b"content-type", b"application/json")]
         scope = {"type": "http", "asgi": {"version": "3.0"}, "http_version": "1.1", "method": "POST", "scheme": "http",
-                 "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers}  # fmt: skip
+                 "path": path, "raw_path": path.encode(), "query_string": b"", "headers": headers,
+                 "client": (address, 1)}  # fmt: skip
         self.answer = asyncio.ensure_future(guard(scope, self.receive, self.send))
 
     async def receive(self) -> dict[str, Any]:
@@ -229,20 +230,42 @@ def test_a_thumbnail_that_waits_leaves_with_its_page(held: Held) -> None:
     visit(guard, run)
 
 
-def test_a_full_queue_says_so_and_all_that_were_in_it_are_answered(held: Held) -> None:
+def test_who_waits_too_long_is_told_so_and_its_work_is_never_done(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(studio_app, "WAIT", 0.3)
+
     async def run(client: httpx.AsyncClient) -> None:
         first = asyncio.ensure_future(client.post("/api/sample", json={"seed": 0}))
         await held.wait_begun(1)
-        more = [asyncio.ensure_future(client.post("/api/sample", json={"seed": i})) for i in range(1, 14)]
-        done, _ = await asyncio.wait(more, timeout=2)
-        assert [task.result().status_code for task in done] == [503] * (13 - studio_app.SLOW)
-        assert all("busy" in task.result().json()["error"] for task in done)
+        more = await asyncio.gather(*(client.post("/api/sample", json={"seed": i}) for i in range(1, 14)))
+        assert [answer.status_code for answer in more] == [503] * 13
+        assert all("busy" in answer.json()["error"] and int(answer.headers["retry-after"]) > 0 for answer in more)
+        assert not first.done()  # who has begun is not cut off
         held.go.set()
-        answers = [await task for task in (first, *more) if task not in done]
-        assert [answer.status_code for answer in answers] == [200] * (1 + studio_app.SLOW)
+        assert (await first).status_code == 200
         assert (await client.post("/api/sample", json={"seed": 99})).status_code == 200
+        assert held.begun == [0, 99]
 
     visit(studio(), run)
+
+
+def test_clients_take_turns(held: Held) -> None:
+    guard = studio()
+
+    async def run(_: httpx.AsyncClient) -> None:
+        asked = [("10.0.0.1", seed) for seed in range(6)] + [("10.0.0.2", 10), ("10.0.0.2", 11), ("10.0.0.3", 20)]
+        asked += [("2001:db8::1", 30), ("2001:db8::ffff", 31), ("2001:db8:0:1::", 40), ("10.0.0.3", 21)]
+        pages = []
+        for address, seed in asked:
+            pages.append(Page(guard, "/api/sample", {"seed": seed}, address))
+            await asyncio.sleep(0.02)  # they come in this order
+        pages[2].left.set()
+        await pages[2].answer
+        held.go.set()
+        await asyncio.gather(*(page.answer for page in pages))
+        assert held.begun == [0, 1, 10, 20, 30, 40, 3, 11, 21, 31, 4, 5]
+        assert [page.status for page in pages if page is not pages[2]] == [200] * 12
+
+    visit(guard, run)
 
 
 def test_a_page_that_goes_leaves_the_queue_and_its_work_is_never_done(held: Held) -> None:
@@ -251,13 +274,13 @@ def test_a_page_that_goes_leaves_the_queue_and_its_work_is_never_done(held: Held
     async def run(_: httpx.AsyncClient) -> None:
         first = Page(guard, "/api/sample", {"seed": 0})
         await held.wait_begun(1)
-        waiting = [Page(guard, "/api/sample", {"seed": i}) for i in range(1, 1 + studio_app.SLOW)]
+        waiting = [Page(guard, "/api/sample", {"seed": i}) for i in range(1, 9)]
         await asyncio.sleep(0.1)
         assert all(page.status is None for page in waiting)
         for page in waiting[2:]:
             page.left.set()
         await asyncio.gather(*(page.answer for page in waiting[2:]))
-        late = Page(guard, "/api/sample", {"seed": 50})  # there is room again
+        late = Page(guard, "/api/sample", {"seed": 50})
         await asyncio.sleep(0.1)
         assert late.status is None
         held.go.set()
@@ -346,30 +369,34 @@ def test_a_server_that_stops_ends_the_work_under_way(held: Held) -> None:
     assert not {thread.name for thread in set(threading.enumerate()) - before if thread.name.startswith("studio")}
 
 
-def test_many_at_once_are_answered_or_told_to_try_again() -> None:
+def test_many_at_once_are_all_answered() -> None:
     guard = studio()
 
     async def run(client: httpx.AsyncClient) -> None:
         alone = (await client.post("/api/decode", json={"cells": CELLS})).content
-        asked = [client.post("/api/decode", json={"cells": CELLS}) for _ in range(300)]
-        answers = await asyncio.gather(*asked)
-        good = [a for a in answers if a.status_code == 200]
-        assert len(good) >= studio_app.QUICK and all(a.content == alone for a in good)
-        assert all(a.status_code == 503 and "busy" in a.json()["error"] for a in answers if a not in good)
-        assert guard.under_way == 0
-        assert (await client.post("/api/decode", json={"cells": CELLS})).content == alone
+        answers = await asyncio.gather(*(client.post("/api/decode", json={"cells": CELLS}) for _ in range(300)))
+        assert all(answer.status_code == 200 and answer.content == alone for answer in answers)
+        assert guard.held == 0
 
     visit(guard, run)
 
 
-def test_requests_under_way_are_bounded(held: Held) -> None:
+def test_bodies_in_memory_are_bounded(held: Held, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(security, "BODIES_AT_ONCE", 1000)
     guard = studio()
 
     async def run(client: httpx.AsyncClient) -> None:
-        guard.under_way = REQUESTS_AT_ONCE
-        assert (await client.get("/api/model")).status_code == 503
-        guard.under_way = REQUESTS_AT_ONCE - 1
+        long = [Page(guard, "/api/sample", {"seed": seed}) for seed in (0, 1)]
+        await held.wait_begun(1)
+        assert guard.held == 2 * len(json.dumps({"seed": 0}))
+        refused = await client.post("/api/read", content=bytes(1001 - guard.held))
+        assert refused.status_code == 503 and "busy" in refused.json()["error"] and refused.headers["retry-after"]
+        accepted = asyncio.ensure_future(client.post("/api/read", content=bytes(1000 - guard.held)))
         assert (await client.get("/api/model")).status_code == 200
+        held.go.set()
+        assert (await accepted).status_code == 400  # it is no image
+        await asyncio.gather(*(page.answer for page in long))
+        assert guard.held == 0
 
     visit(guard, run)
 

@@ -8,16 +8,17 @@ from typing import Any
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 
 from npdraw import __version__
 from npdraw.errors import InputError
 from npdraw.studio import schemas
-from npdraw.studio.security import Guard, error
+from npdraw.studio.security import BUSY, Guard, error
 from npdraw.studio.service import Service
 from npdraw.studio.workers import Busy, Gone, Lane
 
-QUICK, SLOW = 32, 8  # most requests that wait in a lane
+WAIT, PATIENT_WAIT = 30.0, 300.0  # most seconds that a request waits in a lane, and a patient one
 JSON_BYTES = 2**18
 MEDIA_TYPES = {
     ".html": "text/html; charset=utf-8",
@@ -32,16 +33,19 @@ EXPORTS = {"png": "image/png", "gif": "image/gif", "mp4": "video/mp4", "json": "
 
 def guarded(service: Service, hosts: frozenset[str], token: str | None) -> Guard:
     """The whole studio as an ASGI app; `hosts` are the Host headers that it accepts if there is no token."""
-    limits = {"/api/read": schemas.UPLOAD_BYTES, "/api/draw": service.image_bytes}
+    app = make_app(service)
+    posts = (route for route in app.routes if isinstance(route, APIRoute) and "POST" in (route.methods or ()))
+    limits = {route.path: JSON_BYTES for route in posts}
+    limits |= {"/api/read": schemas.UPLOAD_BYTES, "/api/draw": service.image_bytes}
     if not service.model.has_likelihood:  # these carry a picture
         limits |= {f"/api/{verb}": JSON_BYTES + 2 * service.image_bytes for verb in ("decode", "complete", "export")}
-    return Guard(make_app(service), hosts, token, limits, JSON_BYTES)
+    return Guard(app, hosts, token, limits)
 
 
 def make_app(service: Service) -> FastAPI:
-    quick, pictures = Lane("studio-quick", QUICK), Lane("studio-pictures", QUICK)
-    full, slow = Lane("studio-full", SLOW), Lane("studio-slow", SLOW)
-    behind = Lane("studio-behind", QUICK, (quick, pictures, full, slow))
+    quick, pictures = Lane("studio-quick", WAIT), Lane("studio-pictures", WAIT)
+    full, slow = Lane("studio-full", WAIT), Lane("studio-slow", WAIT)
+    behind = Lane("studio-behind", PATIENT_WAIT, (quick, pictures, full, slow))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -152,7 +156,7 @@ def _tell_errors(app: FastAPI) -> None:
 
     tell(InputError, lambda problem: error(400, str(problem)))
     tell(RequestValidationError, lambda problem: error(400, _sentence(problem.errors()[0])))
-    tell(Busy, lambda _: error(503, "the studio is busy; try again in a moment"))
+    tell(Busy, lambda _: error(503, BUSY))
     tell(Gone, lambda _: error(499, "nobody waits for this any more"))
     tell(
         HTTPException,

@@ -2,6 +2,7 @@
 
 import contextlib
 import ipaddress
+import logging
 import os
 import secrets
 import socket
@@ -15,8 +16,12 @@ from npdraw import store
 from npdraw.errors import InputError
 from npdraw.progress import say
 from npdraw.studio.app import guarded
+from npdraw.studio.connections import Connection, Seldom, most_connections
 from npdraw.studio.security import is_loopback
 from npdraw.studio.service import Service
+
+AT_A_TIME = 8  # connections are accepted in batches of the most that there may be, divided by this
+QUEUE = 2048  # connections that may wait to be accepted
 
 
 def serve(source: str, host: str, port: int, browser: bool, device: str) -> None:
@@ -32,15 +37,32 @@ def serve(source: str, host: str, port: int, browser: bool, device: str) -> None
         app = guarded(service, hosts, token)
         address = f"http://{_shown(host)}:{port}/" + (f"?token={token}" if token else "")
         say(f"the studio with {service.name}: {address} (Ctrl-C stops it)")
+        if token:
+            say("this link holds its token, which goes over plain HTTP: for networks that you trust (docs/studio.md)")
         if browser:
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
-        server = uvicorn.Server(
-            uvicorn.Config(
-                app, log_level="error", access_log=False, server_header=False, ws="none", timeout_graceful_shutdown=2
-            )
+        config = uvicorn.Config(
+            app,
+            http=Connection,
+            backlog=max(1, most_connections() // AT_A_TIME),
+            log_level="error",
+            access_log=False,
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=2,
         )
+        logging.getLogger("asyncio").addFilter(Seldom())  # it logs every connection that the system refuses
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn has stopped by then
-            server.run(sockets=[listening])
+            _Server(config).run(sockets=[listening])
+
+
+class _Server(uvicorn.Server):
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """asyncio accepts at most `backlog` connections before it counts them, and lets no more than that wait in the
+        kernel. A visitor must find room there beside many others, or connects a second later, so let more wait."""
+        await super().startup(sockets)
+        for listening in sockets or []:
+            listening.listen(QUEUE)
 
 
 def _listening(host: str, port: int) -> socket.socket:

@@ -1,9 +1,11 @@
-"""`Lane`: one thread that does the model's work, one job after another, with a short queue.
+"""`Lane`: one thread that does the model's work, one job after another, with a queue.
 
 The studio has several lanes, so that a click never waits for a long job, and a stroke of the pen never waits for a
-picture. One lane stands behind all others, for work that nobody asked for. A full queue is refused at once. A job whose
-page is gone leaves the queue. If it is already running, it stops at its next call of `still_wanted`. A job behind other
-lanes begins when they have no work. While they have work, it waits where it calls `others_first`.
+picture. One lane stands behind all others, for work that nobody asked for. In a queue the clients take turns, so one
+that sends many jobs delays its own jobs most. A job that has not begun after some seconds is refused. The length of a
+queue has no limit of its own: connections.py bounds how many requests there are, security.py how many bytes they hold.
+A job whose page is gone leaves the queue. If it is already running, it stops at its next call of `still_wanted`. A job
+behind other lanes begins when they have no work. While they have work, it waits where it calls `others_first`.
 
 Each lane computes in one thread: with several lanes on two cores, torch's own threads would only compete for them.
 """
@@ -13,10 +15,13 @@ import contextlib
 import threading
 from collections import deque
 from collections.abc import Callable
+from itertools import chain
 from typing import Any, Generic, TypeVar
 
 import torch
 from starlette.requests import Request
+
+from npdraw.studio.security import client_of
 
 T = TypeVar("T")
 _now = threading.local()  # .job: this thread's current job; .behind: the lanes that go first
@@ -24,7 +29,7 @@ LOOK = 0.02  # seconds between two checks whether those lanes are idle
 
 
 class Busy(Exception):
-    """The queue is full."""
+    """The job waited too long for its turn."""
 
 
 class Gone(Exception):
@@ -48,8 +53,8 @@ def others_first() -> None:
 
 
 class _Job(Generic[T]):
-    def __init__(self, work: Callable[[], T]):
-        self.work, self.gone = work, threading.Event()
+    def __init__(self, client: str, work: Callable[[], T]):
+        self.client, self.work, self.gone = client, work, threading.Event()
         self.loop = asyncio.get_running_loop()
         self.future: asyncio.Future[T] = self.loop.create_future()
 
@@ -72,11 +77,11 @@ class _Job(Generic[T]):
 
 
 class Lane:
-    """A thread with a queue of at most `places` jobs. The lanes that it is `behind` go first."""
+    """A thread with a queue in which a job waits for at most `seconds`. The lanes that it is `behind` go first."""
 
-    def __init__(self, name: str, places: int, behind: tuple["Lane", ...] = ()):
-        self.places, self.behind = places, behind
-        self._waiting: deque[_Job[Any]] = deque()
+    def __init__(self, name: str, seconds: float, behind: tuple["Lane", ...] = ()):
+        self.seconds, self.behind = seconds, behind
+        self._waiting: dict[str, deque[_Job[Any]]] = {}  # by client; the first client is next
         self._changed = threading.Condition()
         self._running: _Job[Any] | None = None
         self._closed = False
@@ -90,29 +95,40 @@ class Lane:
             return bool(self._running or self._waiting)
 
     async def do(self, request: Request, work: Callable[[], T]) -> T:
-        """The result of `work`. Raises `Busy` if the queue is full, and `Gone` if the page disconnects first."""
-        job = _Job(work)
+        """The result of `work`. Raises `Busy` if its turn does not come in time, and `Gone` if the page disconnects
+        first."""
+        job = _Job(client_of(request.client.host) if request.client else "", work)
         with self._changed:
-            if self._closed or len(self._waiting) >= self.places:
+            if self._closed:
                 raise Busy
-            self._waiting.append(job)
+            self._waiting.setdefault(job.client, deque()).append(job)
             self._changed.notify()
         watch = asyncio.ensure_future(_leaving(request))
+        both: set[asyncio.Future[Any]] = {watch, job.future}
         try:
-            both: set[asyncio.Future[Any]] = {watch, job.future}
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+            done, _ = await asyncio.wait(both, timeout=self.seconds, return_when=asyncio.FIRST_COMPLETED)
+            if not done:
+                if self._withdraw(job):
+                    raise Busy
+                await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
             if not job.future.done():
                 raise Gone
             return job.future.result()
         finally:
             watch.cancel()
-            self._drop(job)
+            job.gone.set()
+            self._withdraw(job)
 
-    def _drop(self, job: _Job[Any]) -> None:
-        job.gone.set()
+    def _withdraw(self, job: _Job[Any]) -> bool:
+        """Take a job out of the queue. Returns whether it was still there."""
         with self._changed:
-            if job in self._waiting:
-                self._waiting.remove(job)
+            jobs = self._waiting.get(job.client, ())
+            if job not in jobs:
+                return False
+            self._waiting[job.client].remove(job)
+            if not jobs:
+                del self._waiting[job.client]
+            return True
 
     def _serve(self) -> None:
         torch.set_num_threads(1)  # for this thread
@@ -123,14 +139,23 @@ class Lane:
                 self._changed.wait_for(lambda: self._waiting or self._closed)
                 if self._closed:
                     return
-                self._running = self._waiting.popleft()
+                self._running = self._next()
             self._running.run()
+
+    def _next(self) -> _Job[Any]:
+        """The oldest job of the client whose turn it is. That client's next turn comes after all others'."""
+        client = next(iter(self._waiting))
+        jobs = self._waiting.pop(client)
+        job = jobs.popleft()
+        if jobs:
+            self._waiting[client] = jobs
+        return job
 
     def close(self) -> None:
         """Stop the running job at its next check, drop the others, and wait a little for the thread."""
         with self._changed:
             self._closed = True
-            for job in (*self._waiting, *([self._running] if self._running else [])):
+            for job in (*chain(*self._waiting.values()), *([self._running] if self._running else [])):
                 job.gone.set()
             self._waiting.clear()
             self._changed.notify()
