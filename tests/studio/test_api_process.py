@@ -1,14 +1,16 @@
 """`npdraw studio` as a process: a real socket, paths as they are sent, pages that hang up, Ctrl-C."""
 
+import contextlib
 import http.client
 import json
 import re
+import resource
 import signal
 import socket
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -21,9 +23,10 @@ FIXED = [10 <= place < 20 for place in range(36)]
 
 
 class Running:
-    def __init__(self, *options: str):
+    def __init__(self, *options: str, before: Callable[[], None] | None = None):
         command = [sys.executable, "-m", "npdraw", "studio", "digits", "--no-browser", "--port", "0", *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+        self.process = subprocess.Popen(command, **pipes, text=True, preexec_fn=before)
         assert self.process.stdout is not None
         self.said = self.process.stdout.readline()
         found = re.search(r"http://[^/]+:(\d+)/(?:\?token=(\S+))?", self.said)
@@ -135,16 +138,41 @@ def test_with_work_under_way_ctrl_c_ends_it_soon() -> None:
     assert code == 0 and said == "" and time.monotonic() - begun < 15
 
 
-def test_off_loopback_it_prints_a_token_and_asks_for_it() -> None:
-    server = Running("--host", "0.0.0.0")
-    try:
-        assert server.token and len(server.token) >= 32
-        assert server.ask("GET", "/api/model")[0] == 401
-        assert server.ask("GET", "/api/model", Authorization="Bearer wrong")[0] == 401
-        assert server.ask("GET", "/api/model", Authorization=f"Bearer {server.token}")[0] == 200
-        assert server.ask("GET", "/")[0] == 200
-    finally:
-        assert server.stop() == (0, "")
+@pytest.fixture(scope="module")
+def public() -> Iterator[Running]:
+    """A studio that may have 256 files open, and so half as many connections."""
+
+    def few_files() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (256, 256))
+
+    server = Running("--host", "0.0.0.0", before=few_files)
+    yield server
+    server.process.kill()
+    server.process.communicate()
+
+
+def test_off_loopback_it_prints_a_token_and_asks_for_it(public: Running) -> None:
+    assert public.token and len(public.token) >= 32
+    assert public.ask("GET", "/api/model")[0] == 401
+    assert public.ask("GET", "/api/model", Authorization="Bearer wrong")[0] == 401
+    assert public.ask("GET", "/api/model", Authorization=f"Bearer {public.token}")[0] == 200
+    assert public.ask("GET", "/")[0] == 200
+    assert public.process.stdout and "plain HTTP" in public.process.stdout.readline()
+
+
+def test_more_half_headers_than_files_and_trickling_bodies_lock_nobody_out(public: Running) -> None:
+    token = {"Authorization": f"Bearer {public.token}"}
+    sent = (b"GET / HTTP/1.1\r\nHost: a\r\n", b"POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 99\r\n\r\nx")
+    with contextlib.ExitStack() as held:
+        for i in range(400):
+            connection = held.enter_context(socket.create_connection(("127.0.0.1", public.port)))
+            connection.sendall(sent[i % 2])
+        begun = time.monotonic()
+        assert public.ask("POST", "/api/decode", {"cells": CELLS}, **token)[0] == 200
+        assert public.ask("HEAD", "/")[0] == 200
+        assert time.monotonic() - begun < 5
+        code, said = public.stop()
+    assert code == 0 and said.startswith("too many connections") and said.count("\n") == 1
 
 
 def said_wrong(capsys: pytest.CaptureFixture[str], *words: str) -> str:
