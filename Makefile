@@ -30,7 +30,7 @@ format: $(READY)
 	$(BIN)/ruff format .
 
 bench: $(READY)
-	set -e; for name in parsing loading scoring sampling editing training growth; do \
+	set -e; for name in parsing loading scoring sampling editing training growth soak; do \
 		echo "== benchmarks/$$name.py"; $(BIN)/python benchmarks/$$name.py; done
 
 # -E: all pages are read again, since what they show of the code may have changed.

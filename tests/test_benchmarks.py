@@ -1,4 +1,5 @@
-"""The benchmarks of sampling, editing, training and growth run at their smallest, and their tables can be read."""
+"""The benchmarks of sampling, editing, training, growth and soaking run at their smallest, and their tables can be
+read."""
 
 import json
 import os
@@ -95,6 +96,19 @@ def test_growth_and_its_picture(tmp_path: Path) -> None:
     run("growth", "--results", tmp_path, "--plot", tmp_path / "growth.png")
     with Image.open(tmp_path / "growth.png") as picture:
         assert picture.width > 1_000
+
+
+def test_soak(tmp_path: Path) -> None:
+    smallest = ("--kills", "1", "--clients", "3", "--seconds", "1", "--connections", "20", "--hold", "1")
+    (kills,), work, (flood,) = tables(run("soak", *smallest, "--results", tmp_path))
+    found = json.loads((tmp_path / "soak-cpu.json").read_text(encoding="utf-8"))
+    assert (kills["kills"], kills["runs"], kills["same"]) == ("1", str(found["kills"]["runs"]), kills["runs"])
+    assert [(row["work"], row["share"], row["failed"]) for row in work] == [("quick", "1", "0"), ("slow", "1", "0")]
+    for printed, kept in zip(work, found["load"]["rows"], strict=True):
+        assert int(printed["served"]) == kept["served"] > 0 and 0 < kept["p50_ms"] <= kept["p95_ms"] < 10_000
+    assert 100 < found["load"]["memory_before_mib"] <= found["load"]["memory_peak_mib"] < 2_000
+    assert flood["visits"] == flood["answered"] != "0" and flood["log_bytes"] == "0"
+    assert found["flood"]["connections"] == 20
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -11,7 +11,7 @@ class Studio:
     """Open a page in the browser where you and a model draw together, part by part.
 
     Only this process serves the page, and it works without a network. By default it answers only this machine. With
-    another --host, visitors need the token in the printed link.
+    another --host, visitors need the token in the printed link. It goes over plain HTTP, so trust the network.
 
     Example: npdraw studio digits
     """

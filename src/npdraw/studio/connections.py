@@ -11,6 +11,7 @@ import asyncio
 import functools
 import logging
 import time
+from typing import cast
 
 from uvicorn.protocols.http.h11_impl import H11Protocol, RequestResponseCycle
 
@@ -51,6 +52,9 @@ _log.addFilter(Seldom())
 
 
 class Connection(H11Protocol):
+    """Of uvicorn's own parts it uses `connections` (the set of all), `cycle` (the last request) and
+    `on_response_complete`. pyproject.toml bounds uvicorn's version for that reason."""
+
     client_name = ""
     since = 0.0  # when it began to wait for a request
     _timer: asyncio.TimerHandle | None = None
@@ -66,12 +70,12 @@ class Connection(H11Protocol):
         self.client_name = client_of(host)
         self._wait()
         most = most_connections()
-        everyone = {other for other in self.connections if isinstance(other, Connection)}
-        own = {other for other in everyone if other.client_name == self.client_name}
-        if len(own) > most // (2 if is_loopback(host) else 4):
-            _make_room(own - {self}, self)
-        elif len(everyone) > most:
-            _make_room(everyone - {self}, self)
+        others = cast(set[Connection], self.connections) - {self}
+        own = {other for other in others if other.client_name == self.client_name}
+        if len(own) >= most // (2 if is_loopback(host) else 4):
+            _make_room(own, self)
+        elif len(others) >= most:
+            _make_room(others, self)
 
     def on_response_complete(self) -> None:
         self._wait()
@@ -110,7 +114,7 @@ def _make_room(others: set[Connection], new: Connection) -> None:
     waiting = [other for other in others if other.waits]
     min(waiting, key=lambda other: other.since, default=new).give_up()
     _log.warning(
-        "too many connections (most: %d in all, %d of one address): those without a request are closed first",
+        "too many connections (most: %d in all, %d of one client): those without a request are closed first",
         most_connections(),
         most_connections() // 4,
     )

@@ -38,7 +38,7 @@ def serve(source: str, host: str, port: int, browser: bool, device: str) -> None
         address = f"http://{_shown(host)}:{port}/" + (f"?token={token}" if token else "")
         say(f"the studio with {service.name}: {address} (Ctrl-C stops it)")
         if token:
-            say("this link holds its token, which goes over plain HTTP: for networks that you trust (docs/studio.md)")
+            say("the token in this link goes over plain HTTP: use it on networks that you trust (docs/studio.md)")
         if browser:
             threading.Thread(target=webbrowser.open, args=(address,), daemon=True).start()
         config = uvicorn.Config(
@@ -58,8 +58,8 @@ def serve(source: str, host: str, port: int, browser: bool, device: str) -> None
 
 class _Server(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """asyncio accepts at most `backlog` connections before it counts them, and lets no more than that wait in the
-        kernel. A visitor must find room there beside many others, or connects a second later, so let more wait."""
+        """Let more connections wait in the kernel than asyncio accepts at a time: it takes `backlog` for both. A
+        connection that finds no room there is tried again by its side after a second."""
         await super().startup(sockets)
         for listening in sockets or []:
             listening.listen(QUEUE)
