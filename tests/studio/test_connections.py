@@ -180,6 +180,16 @@ def test_a_client_has_its_share(monkeypatch: pytest.MonkeyPatch, loopback: bool,
     serving(visit)
 
 
+def test_requests_before_whose_answers_are_read_hold_no_place() -> None:
+    async def visit(site: Site) -> None:
+        for i in range(8):
+            client = await site.connect(MUCH + MUCH, f"127.0.0.{1 + i}")
+            await client.reader.readuntil(b"\r\n\r\n")
+        assert await (await site.connect(WHOLE, "127.0.0.77")).answer() == b"here"
+
+    serving(visit)
+
+
 def test_if_all_have_requests_under_way_a_new_one_is_closed() -> None:
     async def visit(site: Site) -> None:
         busy = [await site.connect(LATE, f"127.0.0.{1 + i}") for i in range(8)]

@@ -61,8 +61,9 @@ class Connection(H11Protocol):
 
     @property
     def waits(self) -> bool:
-        """Whether no request is under way."""
-        return self.cycle is None or self.cycle.response_complete
+        """Whether no request is under way, or one that came before the last answer was read."""
+        under_way = self.cycle is not None and not self.cycle.response_complete
+        return not under_way or self.transport.get_write_buffer_size() > 0
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         super().connection_made(transport)

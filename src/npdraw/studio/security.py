@@ -16,7 +16,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-BODIES_AT_ONCE = 2**25  # most bytes of all bodies in memory
+BODIES_AT_ONCE = 2**26  # most bytes of all bodies in memory
 BODY_SECONDS, BODY_RATE = 10.0, 2**16  # a body may take so many seconds, and one more for every so many bytes
 LONGEST = 300  # most letters of a sentence, since it may quote the request
 BUSY = "the studio is busy; try again in a moment"
