@@ -7,8 +7,8 @@
 - load: clients of a studio with `digits`, each from an address of its own, ask for one thing after another: most often
   for quick work (pictures, odds, compositions), sometimes for slow work (samples, endings). They do not pause, but wait
   250 ms after a refusal, as the page does. Times are those of answers with status 200.
-- flood: connections send half a header and then nothing. One that is closed connects again a second later. Meanwhile a
-  visitor opens the page and asks for a picture, twice a second, on a new connection each time.
+- flood: connections of another process send half a header and then nothing. One that is closed connects again about a
+  second later. Meanwhile a visitor opens the page and asks for a picture twice a second, each time on a new connection.
 
 The studio may have 1,024 files open, as is usual. All addresses are of this machine (127.0.0.0/8; this needs Linux)."""
 
@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import contextlib
 import json
+import math
 import os
 import random
 import re
@@ -26,8 +27,9 @@ import subprocess
 import sys
 import tempfile
 import time
+import traceback
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -71,15 +73,25 @@ TINY = {
 }
 
 
+def copied(work: Callable[[], int]) -> int:
+    """Work in a copy of this process, for at most five minutes. Returns its id."""
+    process = os.fork()
+    if process == 0:
+        signal.alarm(300)
+        try:
+            os._exit(work())
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    return process
+
+
 # --- kills ---
 
 
 def begin(config: Path, out: Path) -> int:
-    """Train in a copy of this process, and return its id."""
-    process = os.fork()
-    if process == 0:
-        os._exit(npdraw(["train", str(config), "--out", str(out), "--device", "cpu", "--quiet"]))
-    return process
+    return copied(lambda: npdraw(["train", str(config), "--out", str(out), "--device", "cpu", "--quiet"]))
 
 
 def ends(process: int, seconds: float) -> bool:
@@ -244,45 +256,55 @@ async def load(running: Studio, clients: int, seconds: float, seed: int) -> dict
     }
 
 
-async def flood(running: Studio, connections: int, seconds: float) -> dict[str, Any]:
-    async def hold(number: int) -> None:
+async def hold(running: Studio, connections: int) -> int:
+    """Hold connections that never send a whole header, until this process is killed."""
+
+    async def one(number: int) -> None:
         while True:
             with contextlib.suppress(OSError):
                 reader, writer = await running.connect(number)
                 writer.write(b"GET / HTTP/1.1\r\nHost: half\r\n")
                 await reader.read()
                 writer.close()
-            await asyncio.sleep(1)
+            await asyncio.sleep(random.uniform(0.5, 1.5))
 
-    async def visit() -> float:
-        """Seconds until the visitor has the page and a picture."""
-        begun = time.monotonic()
-        with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # TimeoutError is an OSError
-            async with asyncio.timeout(TIMEOUT / 6):
-                streams = await running.connect(60_000)
-                statuses = [await running.ask(streams, "/", None)]
-                statuses.append(await running.ask(streams, "/api/decode", WORK["quick"]["decode"]))
-                streams[1].close()
-                if statuses == [200, 200]:
-                    return time.monotonic() - begun
-        return float("inf")
+    await asyncio.gather(*(one(number) for number in range(connections)))
+    return 1
 
-    await visit()
-    held = [asyncio.ensure_future(hold(number)) for number in range(connections)]
-    await asyncio.sleep(1)
-    times, deadline = [], time.monotonic() + seconds
-    while time.monotonic() < deadline:
-        times.append(await visit())
-        await asyncio.sleep(0.5)
-    for task in held:
-        task.cancel()
-    await asyncio.gather(*held, return_exceptions=True)
-    answered = [took for took in times if took < float("inf")]
+
+async def visit(running: Studio) -> float:
+    """Seconds until a visitor has the page and a picture; infinite if there is no answer."""
+    begun = time.monotonic()
+    with contextlib.suppress(OSError, asyncio.IncompleteReadError):  # TimeoutError is an OSError
+        async with asyncio.timeout(TIMEOUT / 6):
+            streams = await running.connect(60_000)
+            statuses = [await running.ask(streams, "/", None)]
+            statuses.append(await running.ask(streams, "/api/decode", WORK["quick"]["decode"]))
+            streams[1].close()
+            if statuses == [200, 200]:
+                return time.monotonic() - begun
+    return math.inf
+
+
+def flood(running: Studio, connections: int, seconds: float) -> dict[str, Any]:
+    asyncio.run(visit(running))
+    process = copied(lambda: asyncio.run(hold(running, connections)))
+    try:
+        time.sleep(2)
+        times, deadline = [], time.monotonic() + seconds
+        while time.monotonic() < deadline:
+            times.append(asyncio.run(visit(running)))
+            time.sleep(0.5)
+    finally:
+        os.kill(process, signal.SIGKILL)
+        os.waitpid(process, 0)
+    answered = [took for took in times if took < math.inf]
     return {
         "connections": connections,
         "seconds": seconds,
         "visits": len(times),
         "answered": len(answered),
+        "p50_ms": percentile(answered, 50),
         "longest_ms": percentile(answered, 100),
         "log_bytes": running.log.stat().st_size,
     }
@@ -309,7 +331,7 @@ def main() -> None:
             if "load" in args.only:
                 found["load"] = asyncio.run(load(running, args.clients, args.seconds, args.seed))
             if "flood" in args.only:
-                found["flood"] = asyncio.run(flood(running, args.connections, args.hold))
+                found["flood"] = flood(running, args.connections, args.hold)
     for name, values in found.items():
         rows = values.get("rows", [values])
         print(
