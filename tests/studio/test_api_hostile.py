@@ -286,7 +286,7 @@ def test_what_is_no_image_is_refused(model: Any, name: str) -> None:
 def test_headers_of_vast_images_are_refused_before_anything_is_decoded(
     model: Any, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("npdraw.studio.service.open_picture", lambda *_: pytest.fail("it was decoded"))
+    monkeypatch.setattr("npdraw.studio.service.read_picture", lambda *_: pytest.fail("it was decoded"))
     refused(ask(studio(model), "POST", "/api/read", content=data), 400, "image")
 
 
