@@ -258,6 +258,7 @@ def test_clients_take_turns(held: Held) -> None:
         for address, seed in asked:
             pages.append(Page(guard, "/api/sample", {"seed": seed}, address))
             await asyncio.sleep(0.02)  # they come in this order
+            await held.wait_begun(1)
         pages[2].left.set()
         await pages[2].answer
         held.go.set()
