@@ -46,12 +46,12 @@ class Bank:
             raise InputError(f"--out {self.out} should end in .safetensors")
         from npdraw import show, store
         from npdraw.bank import build_bank
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
         from npdraw.data import Subset
         from npdraw.extras import need
 
         need("a bank of parts", "train", "kmedoids")  # before images are read
-        inputs.check_folder(self.out.absolute().parent)
+        outputs.check_folder(self.out.absolute().parent)
         if self.parts < 1 or self.patches < 1:
             raise InputError("--parts and --patches must be at least 1")
         data = inputs.load_shown(self.source, self.reading, self.data_dir)
@@ -87,10 +87,10 @@ class Parse:
     def run(self) -> None:
         from npdraw import parsing, show, store
         from npdraw.canvas import render
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
         from npdraw.drawing import Drawing
 
-        device = inputs.prepare(self.device, self.out)
+        device = outputs.checked_device(self.device, self.out)
         if Path(self.bank).is_file() or self.bank.endswith(".safetensors"):
             bank = store.load_bank(self.bank).to(device)
             images, inverted = inputs.read_images(self.images, self.reading, self.count, self.data_dir)
@@ -142,10 +142,10 @@ class DataShow:
         if not 1 <= self.count <= MOST_IN_GRID:
             raise InputError(f"--count must be from 1 to {MOST_IN_GRID:,}, not {self.count}")
         from npdraw import show
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
         from npdraw.data.images import evenly
 
-        inputs.check_folder(self.out.absolute().parent)
+        outputs.check_folder(self.out.absolute().parent)
         data = inputs.load_shown(self.source, self.reading, self.data_dir)
         chosen = data.train[evenly(self.count, len(data.train))]
         say_written(show.save_picture(show.grid(chosen.float() / 255), self.out))
