@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from npdraw import derive, editing, pretrained, show, store
+from npdraw import derive, editing, pretrained, store
 from npdraw.canvas import Grid, Stack, to_unit
 from npdraw.cli.options import Decoding
 from npdraw.cli.outputs import check_apart, inscribed
@@ -24,6 +24,7 @@ from npdraw.data.pictures import BROKEN, INVERTED, open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.files import read_text
+from npdraw.inscription import Inscription, settings_in
 from npdraw.model import NPDraw
 from npdraw.noise import is_seed
 from npdraw.progress import Progress, say
@@ -106,7 +107,7 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
     return images.expand(-1, c.data.channels, -1, -1)
 
 
-def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
+def drawn_in(model: NPDraw, name: str, source: str) -> Inscription | None:
     """What a PNG (by a verb or the studio) says about its drawing, if it was made with the weights of this model,
     called `name`. The drawing of another model is of no use here, and a message says so."""
     found = inscribed(source)
@@ -128,7 +129,7 @@ class DrawnPicture(NamedTuple):
 
     picture: Tensor  # (1,C,H,W) in [0, 1]
     drawing: Drawing  # tidy
-    said: show.Inscription | None  # what it carries, if its drawing is used
+    said: Inscription | None  # what it carries, if its drawing is used
 
 
 def read_drawn(model: NPDraw, name: str, source: str, by: Literal["parse", "posterior"] = "parse") -> DrawnPicture:
@@ -163,7 +164,7 @@ def made_again(model: NPDraw, path: str, drawing: Drawing, decoding: Decoding, m
             )
     sound = isinstance(seeds, list) and len(seeds) == count and all(map(is_seed, seeds))
     seeds = seeds if sound else list(range(count))
-    return model.decode(sketches[:most], seeds[:most], **decoding.keeping(model, show.settings_in(said))), seeds
+    return model.decode(sketches[:most], seeds[:most], **decoding.keeping(model, settings_in(said))), seeds
 
 
 def read_kept(model: NPDraw, name: str, source: str, decoding: Decoding) -> tuple[Drawing, Tensor, int]:

@@ -17,6 +17,7 @@ from npdraw.data.folder import SUFFIXES
 from npdraw.device import pick_device
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.inscription import Inscription, read_inscription
 from npdraw.model import NPDraw
 
 
@@ -61,10 +62,10 @@ def check_unmixed(folder: Path, paths: list[Path], name: str) -> None:
             raise InputError(f"{other} is not a sample of {name}, but would be taken for one; choose another --out")
 
 
-def inscribed(source: str) -> show.Inscription | None:
+def inscribed(source: str) -> Inscription | None:
     """What npdraw wrote into a picture file; None if npdraw did not write it."""
     path = Path(source).expanduser()
-    return show.inscription(path.read_bytes()) if path.suffix.lower() == ".png" and path.is_file() else None
+    return read_inscription(path.read_bytes()) if path.suffix.lower() == ".png" and path.is_file() else None
 
 
 def save_signed(
@@ -74,7 +75,7 @@ def save_signed(
     the flow's settings. There may be fewer paths than pictures."""
     own = (Path(name).resolve().name, store.weights_hash(name)[:16] if paths else "")
     for i, path in enumerate(paths):
-        show.save_picture(Image.fromarray(pixels[i]), path, show.Inscription(drawing[i], *own, seeds[i], **how))
+        show.save_picture(Image.fromarray(pixels[i]), path, Inscription(drawing[i], *own, seeds[i], **how))
 
 
 def save_made(
