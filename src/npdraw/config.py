@@ -384,36 +384,8 @@ class Config:
                 "model-stage.patience counts scores, but none are taken; give --model-stage.score-every, the number of "
                 "epochs between scores, or omit --model-stage.patience"
             )
-        if self.decoder.likelihood == "flow" and not self.model_stage.always_parsed:
-            raise InputError("a flow learns from parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1")
-        if self.decoder.likelihood == "flow" and self.model_stage.joint:
-            raise InputError("a flow has no bound that could train the prior; omit --model-stage.joint")
-        for name, value in (
-            ("model-stage.noise", self.model_stage.noise),
-            ("model-stage.unfinished", self.model_stage.unfinished),
-            ("decoder.guide", self.decoder.guide),
-            ("decoder.maps", self.decoder.maps),
-        ):
-            if value and self.decoder.likelihood != "flow":
-                raise InputError(f"{name} is only for flows; give --{name} 0, or --decoder.likelihood flow")
-        for part, net in (("decoder", self.decoder), ("prior", self.prior)):
-            if net.guide >= net.width:
-                whose = "flow" if part == "decoder" else "prior"
-                raise InputError(
-                    f"a guide must be narrower than its {whose}; give --{part}.guide less than {net.width}, or 0"
-                )
-        for name, value, guide in (
-            ("decoder.guidance", self.decoder.guidance, self.decoder.guide),
-            ("model-stage.guide-epochs", self.model_stage.guide_epochs, self.decoder.guide),
-            ("prior.guidance", self.prior.guidance, self.prior.guide),
-        ):
-            if value and not guide:
-                part = "prior" if name.startswith("prior") else "decoder"
-                raise InputError(f"{name} needs a guide; give --{part}.guide its width, or --{name} 0")
-        if self.decoder.freedom and not self.model_stage.noise:
-            raise InputError(
-                "decoder.freedom needs a flow that learns from noise; give --model-stage.noise, or --decoder.freedom 0"
-            )
+        _check_flow(self)
+        _check_guides(self)
         if self.bank.parts > self.bank.patches:
             raise InputError(
                 f"{self.bank.parts} parts cannot be chosen from {self.bank.patches} patches; use fewer parts or more "
@@ -451,6 +423,44 @@ def _check_bounds(config: Any, prefix: str = "") -> None:
         if not least <= value <= most:  # also refuses NaN
             allowed = f"at least {least}" if most >= LARGEST else f"from {least} to {most}"
             raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {value:g}")
+
+
+def _check_flow(config: Config) -> None:
+    """Refuse a flow that cannot be trained, and settings of flows for other decoders."""
+    if config.decoder.likelihood == "flow" and not config.model_stage.always_parsed:
+        raise InputError("a flow learns from parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1")
+    if config.decoder.likelihood == "flow" and config.model_stage.joint:
+        raise InputError("a flow has no bound that could train the prior; omit --model-stage.joint")
+    for name, value in (
+        ("model-stage.noise", config.model_stage.noise),
+        ("model-stage.unfinished", config.model_stage.unfinished),
+        ("decoder.guide", config.decoder.guide),
+        ("decoder.maps", config.decoder.maps),
+    ):
+        if value and config.decoder.likelihood != "flow":
+            raise InputError(f"{name} is only for flows; give --{name} 0, or --decoder.likelihood flow")
+    if config.decoder.freedom and not config.model_stage.noise:
+        raise InputError(
+            "decoder.freedom needs a flow that learns from noise; give --model-stage.noise, or --decoder.freedom 0"
+        )
+
+
+def _check_guides(config: Config) -> None:
+    """Refuse guides that are not narrower than their nets, and settings of guides that are not there."""
+    for part, net in (("decoder", config.decoder), ("prior", config.prior)):
+        if net.guide >= net.width:
+            whose = "flow" if part == "decoder" else "prior"
+            raise InputError(
+                f"a guide must be narrower than its {whose}; give --{part}.guide less than {net.width}, or 0"
+            )
+    for name, value, guide in (
+        ("decoder.guidance", config.decoder.guidance, config.decoder.guide),
+        ("model-stage.guide-epochs", config.model_stage.guide_epochs, config.decoder.guide),
+        ("prior.guidance", config.prior.guidance, config.prior.guide),
+    ):
+        if value and not guide:
+            part = "prior" if name.startswith("prior") else "decoder"
+            raise InputError(f"{name} needs a guide; give --{part}.guide its width, or --{name} 0")
 
 
 def fixed(config: Config) -> dict[str, Any]:

@@ -227,18 +227,9 @@ class NPDraw(nn.Module):
         the pictures (B,C,H,W) and masks (B,1,H,W) of `redraw`."""
         c, net, device = self.config, self.decoder, self.device
         assert isinstance(net, Flow)
-        evaluations = c.decoder.evaluations if evaluations is None else evaluations
-        freedom = c.decoder.freedom if freedom is None else freedom
         if len(seeds) != len(drawing):
             raise InputError(f"{len(drawing)} drawings need as many seeds, not {len(seeds)}")
-        whole, real = isinstance(evaluations, SupportsIndex), isinstance(freedom, Real)
-        if not whole or not real or evaluations < 1 or not 0 <= freedom <= 1:
-            raise InputError(
-                "evaluations must be a whole number of at least 1 and freedom a number from 0 to 1, not "
-                f"{evaluations!r} and {freedom!r}"
-            )
-        if freedom and not c.model_stage.noise:
-            raise InputError("this flow learned without noise (model-stage.noise), so it has no freedom; set it to 0")
+        evaluations, freedom = self._flow_settings(evaluations, freedom)
         strength, guidance = c.model_stage.noise * freedom, c.decoder.guidance
         shape, size, parts = (c.data.channels, *net.size), flow_batch(device), self.bank.parts
         found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
@@ -273,6 +264,21 @@ class NPDraw(nn.Module):
             (made,) = replay(net, settings, work, *given) if device.type == "cuda" else work(*given)
             found.append(made[: len(drawing) - first])
         return torch.cat(found)
+
+    def _flow_settings(self, evaluations: int | None, freedom: float | None) -> tuple[int, float]:
+        """How often a flow's net runs, and its freedom: as given, or the model's own."""
+        c = self.config
+        evaluations = c.decoder.evaluations if evaluations is None else evaluations
+        freedom = c.decoder.freedom if freedom is None else freedom
+        whole, real = isinstance(evaluations, SupportsIndex), isinstance(freedom, Real)
+        if not whole or not real or evaluations < 1 or not 0 <= freedom <= 1:
+            raise InputError(
+                "evaluations must be a whole number of at least 1 and freedom a number from 0 to 1, not "
+                f"{evaluations!r} and {freedom!r}"
+            )
+        if freedom and not c.model_stage.noise:
+            raise InputError("this flow learned without noise (model-stage.noise), so it has no freedom; set it to 0")
+        return evaluations, freedom
 
     def condition(self, drawing: Drawing, noise: Tensor, strength: Tensor, clear: Tensor | None = None) -> Tensor:
         """What a flow sees of drawings: their canvases, with noise (B,C,h,w) of strengths (B,) on all cells except the
