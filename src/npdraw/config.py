@@ -6,54 +6,14 @@ nearest key, and a wrong type is an `InputError` too.
 
 import dataclasses
 import difflib
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from npdraw.bounds import check_bounds
 from npdraw.errors import InputError
 
 T = TypeVar("T")
-
-
 SIDE = 1024  # largest side of a picture, in pixels
-EVALUATIONS = 99  # most evaluations of a flow
-LARGEST = 10**12  # a finite upper bound for numbers that have none
-BOUNDS: dict[str, tuple[float, float]] = {  # lower and upper bounds; all other numbers are counts of at least 1
-    "prior.dropout": (0, 0.99),
-    "prior.shifts": (0, 8),
-    "prior.guide": (0, LARGEST),
-    "prior.guidance": (0, 10),
-    "posterior.layers": (3, 100),  # the first three have stride 2
-    "decoder.evaluations": (1, EVALUATIONS),
-    "decoder.freedom": (0, 1),
-    "decoder.guide": (0, LARGEST),
-    "decoder.guidance": (0, 10),
-    "prior_stage.epochs": (0, LARGEST),
-    "prior_stage.rate": (1e-12, LARGEST),
-    "prior_stage.warmup": (0, LARGEST),
-    "prior_stage.patience": (0, LARGEST),
-    "prior_stage.ema": (0, 0.999999),
-    "model_stage.epochs": (0, LARGEST),
-    "model_stage.rate": (1e-12, LARGEST),
-    "model_stage.warmup": (0, LARGEST),
-    "model_stage.noise": (0, 10),
-    "model_stage.unfinished": (0, 1),
-    "model_stage.guide_epochs": (0, LARGEST),
-    "model_stage.ema": (0, 0.999999),
-    "model_stage.regulariser": (0, LARGEST),
-    "model_stage.kl": (0, LARGEST),
-    "model_stage.parsed_start": (0, 1),
-    "model_stage.parsed_end": (0, 1),
-    "model_stage.temperature_rate": (0, LARGEST),
-    "model_stage.score_every": (0, LARGEST),
-    "model_stage.score_images": (4, LARGEST),
-    "model_stage.patience": (0, LARGEST),
-    "split.percent": (1e-9, 100),
-    "split.seed": (0, 10**12 - 1),
-    "seed": (0, 10**12 - 1),
-    "temperature": (0, LARGEST),
-}
 
 
 @dataclass(frozen=True)
@@ -150,7 +110,7 @@ class Split:
     """The seed of this choice, and of the choice of validation images."""
 
     def __post_init__(self) -> None:
-        _check_bounds(self, "split.")
+        check_bounds(self, "split.")
 
     @property
     def name(self) -> str:
@@ -369,7 +329,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, before any file is written."""
-        _check_bounds(self)
+        check_bounds(self)
         if self.data.channels not in (1, 3):
             raise InputError(f"data.channels must be 1 or 3, not {self.data.channels}")
         if self.split.by == "all" and self.split.percent != 100:
@@ -405,24 +365,6 @@ class Config:
             return self.data.height, self.data.width
         height, width = (max(1, round(s * self.data.canvas / longer)) for s in (self.data.height, self.data.width))
         return height, width
-
-
-def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a config, with its name."""
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        if dataclasses.is_dataclass(value):
-            yield from _numbers(value, f"{prefix}{f.name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{prefix}{f.name}", value
-
-
-def _check_bounds(config: Any, prefix: str = "") -> None:
-    for name, value in _numbers(config, prefix):
-        least, most = BOUNDS.get(name, (1, math.inf))
-        if not least <= value <= most:  # also refuses NaN
-            allowed = f"at least {least}" if most >= LARGEST else f"from {least} to {most}"
-            raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {value:g}")
 
 
 def _check_flow(config: Config) -> None:

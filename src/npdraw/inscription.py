@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
-from npdraw.config import EVALUATIONS
+from npdraw.bounds import MOST_EVALUATIONS
 from npdraw.drawing import Drawing
 from npdraw.noise import is_seed
 
@@ -58,6 +58,6 @@ def settings_in(said: Mapping[str, Any]) -> dict[str, Any]:
     found = dict[str, Any]()
     if type(freedom := said.get("freedom", -1)) in (int, float) and 0 <= freedom <= 1:
         found["freedom"] = float(freedom)
-    if type(evaluations := said.get("evaluations", 0)) is int and 1 <= evaluations <= EVALUATIONS:
+    if type(evaluations := said.get("evaluations", 0)) is int and 1 <= evaluations <= MOST_EVALUATIONS:
         found["evaluations"] = evaluations
     return found
