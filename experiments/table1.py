@@ -44,7 +44,7 @@ from npdraw.evaluation.request import Request
 from npdraw.evaluation.score import Score, figure
 from npdraw.files import read_tensors, read_text, replacing, write_text
 from npdraw.progress import Progress
-from npdraw.training.trainer import new_prior
+from npdraw.training.trainer import prior_differs
 from npdraw.training.trainer import train as train_model
 from sets import SETS
 
@@ -72,7 +72,7 @@ def train(
         whole = init / "model"  # in full precision
         start = whole if (whole / store.SETTINGS).is_file() else weights_of(init)
         config = replace(config, init=str(start))
-        anew = new_prior(config, store.model_config(start))
+        anew = prior_differs(config, store.model_config(start))
         if prior_epochs is None and not anew:
             prior_epochs = 0
         if store.model_config(config.init).decoder.guide:  # which has learned what it should

@@ -17,7 +17,7 @@ from npdraw.canvas import Grid, Stack, to_unit
 from npdraw.cli.options import Decoding
 from npdraw.cli.outputs import check_apart, inscribed
 from npdraw.config import BankConfig, Config, DataConfig, Reading
-from npdraw.data import PUBLIC, ImageSet, Subset, data_folder, is_images, is_pictures, load, select
+from npdraw.data import PUBLIC_SETS, ImageSet, Subset, data_folder, is_images, is_pictures, load, select
 from npdraw.data.folder import SUFFIXES
 from npdraw.data.images import shape_text
 from npdraw.data.pictures import BROKEN, INVERTED, open_picture
@@ -312,7 +312,7 @@ def tell(data: ImageSet, source: str, data_dir: Path | None) -> list[str]:
     grid = Grid(*c.canvas_size, c.bank.part_size) if c else derive.grid_for(data)
     cells = f"{grid.rows} x {grid.columns} cells of {grid.part_size} x {grid.part_size}"
     lines.append(f"as a drawing: T = {grid.cells} steps, {cells} on a canvas of {grid.width} x {grid.height}")
-    if source in PUBLIC:
+    if source in PUBLIC_SETS:
         lines.append(f"downloads: {data_folder(data_dir)}")
     if data.files:
         lines.append(f"files: {data.files}")
