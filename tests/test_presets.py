@@ -127,7 +127,7 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
     guided = config.decoder.guide > 0
     few = replace(
         config,
-        decoder=replace(config.decoder, evaluations=3),
+        decoder=replace(config.decoder, evaluations=2),
         bank=replace(config.bank, patches=max(300, 2 * config.bank.parts)),
         prior_stage=replace(config.prior_stage, batch=2, epochs=1),
         model_stage=replace(
