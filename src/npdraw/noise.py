@@ -31,6 +31,8 @@ class Stream(IntEnum):
     PICTURE = 3  # a flow's noise
     VEIL = 4  # the noise on a flow's canvas
     BLEND = 5
+    SPREAD = 6  # points within the interval of a byte
+    PROBE = 7  # signs that estimate a flow's divergence
     VAE_PRIOR = 21
     VAE_POSTERIOR = 22
     EDITS = 23  # edits that are scored
