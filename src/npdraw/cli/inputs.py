@@ -12,15 +12,15 @@ from typing import Literal, NamedTuple
 import torch
 from torch import Tensor
 
-from npdraw import derive, editing, pretrained, store
-from npdraw.canvas import Grid, Stack, to_unit
+from npdraw import editing, pretrained, store
+from npdraw.canvas import to_unit
 from npdraw.cli.options import Decoding
 from npdraw.cli.outputs import check_apart, inscribed
-from npdraw.config import BankConfig, Config, DataConfig, Reading
-from npdraw.data import PUBLIC_SETS, ImageSet, Subset, data_folder, is_images, is_pictures, load, select
+from npdraw.config import Reading
+from npdraw.data import ImageSet, is_images, is_pictures, load, select
 from npdraw.data.folder import SUFFIXES
 from npdraw.data.images import shape_text
-from npdraw.data.pictures import BROKEN, INVERTED, open_picture
+from npdraw.data.pictures import INVERTED, open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.files import read_text
@@ -32,7 +32,6 @@ from npdraw.reading import EXCHANGED, as_seen, light_on_dark, read_picture, read
 from npdraw.words import did_you_mean, plural
 
 MOST_SEEDS = 1_000_000
-CLASSES_SHOWN = 12  # class names to list, at most
 
 
 def check_pictures(*sources: str) -> None:
@@ -287,46 +286,6 @@ def is_ink(model: NPDraw | None, source: str | None) -> bool:
     if model is not None:
         return model.config.data.ink
     return source in presets and store.read_config(presets[source]).data.ink
-
-
-def tell(data: ImageSet, source: str, data_dir: Path | None) -> list[str]:
-    """What an image set holds, line by line; this follows what `load_shown` prints."""
-    lines = []
-    for kind, values in data.labels.get("train", {}).items():
-        found, counts = values.unique(return_counts=True)
-        names = data.names.get(kind, ())
-        shown = ", ".join(names[:CLASSES_SHOWN]) + (", ..." if len(names) > CLASSES_SHOWN else "")
-        span = f"{int(counts.min()):,}" + (f" to {int(counts.max()):,}" if counts.min() < counts.max() else "")
-        lines.append(f"{kind}: {len(found):,}" + (f" ({shown})" if shown else "") + f", {span} training images each")
-    images = Subset(data.train)
-    shares = images.histogram.double()
-    shares /= shares.sum(1, keepdim=True)  # (C,256)
-    levels = torch.arange(256, dtype=torch.float64) / 255
-    mean = shares @ levels
-    spread = (shares @ levels**2 - mean**2).clamp_min(0).sqrt()
-    figures = (" ".join(f"{float(v):.4f}" for v in values) for values in (mean, spread))
-    lines.append("mean {}, standard deviation {} of training pixels in [0, 1]".format(*figures))
-    lines.append("two levels, ink and none" if images.two_levels else "many levels")
-    presets = store.presets()
-    c = store.read_config(presets[source]) if source in presets else None
-    grid = Grid(*c.canvas_size, c.bank.part_size) if c else derive.grid_for(data)
-    cells = f"{grid.rows} x {grid.columns} cells of {grid.part_size} x {grid.part_size}"
-    lines.append(f"as a drawing: T = {grid.cells} steps, {cells} on a canvas of {grid.width} x {grid.height}")
-    if source in PUBLIC_SETS:
-        lines.append(f"downloads: {data_folder(data_dir)}")
-    if data.files:
-        lines.append(f"files: {data.files}")
-        if (data.files / BROKEN).is_file():
-            lines += ["broken files:", *read_text(data.files / BROKEN).splitlines()]
-    return lines
-
-
-def lay_out(images: Stack, bank: BankConfig, canvas: int | None) -> tuple[Config, Grid]:
-    """Config and grid for images (N,C,H,W) on a canvas with this longer side; None: that of the images."""
-    channels, height, width = images.shape[1:]
-    longer = max(height, width) if canvas is None else canvas
-    config = Config(DataConfig(height=height, width=width, channels=channels, canvas=longer), bank=bank)
-    return config, Grid(*config.canvas_size, bank.part_size)
 
 
 def read_prefix(path: Path | None, steps: int | None, model: NPDraw, count: int) -> Drawing | None:
