@@ -1,7 +1,6 @@
 """What all tests share. Torch uses one thread, since several workers on few cores would compete for them. No test reads
 or writes the data folder of the person who runs the tests."""
 
-import gc
 from collections.abc import Iterator
 from itertools import count
 from pathlib import Path
@@ -15,13 +14,6 @@ torch.set_num_threads(1)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Tests marked `long` come first. All others keep their order."""
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
-
-
-def pytest_collection_finish() -> None:
-    """What the tests have imported stays to the end. Python need not look through it for garbage again and again, which
-    took a tenth of the whole time."""
-    gc.collect()
-    gc.freeze()
 
 
 @pytest.fixture(scope="session")
