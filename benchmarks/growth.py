@@ -1,4 +1,4 @@
-"""How the cost of sampling and training grows with T, M, batch and image size. One of them at a time leaves the base.
+"""How the cost of sampling and training grows with T, M, batch and image size, changed one at a time.
 
     python benchmarks/growth.py [--device cpu] [--factors T M batch size]  # measure: results/growth-DEVICE.json
     python benchmarks/growth.py --plot                                     # draw docs/images/growth.png from those

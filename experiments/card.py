@@ -1,6 +1,6 @@
-"""`card`: the page that a shipped model comes with, and `listing`: the table of all of them.
+"""`card`: the page of a shipped model. `listing`: the table of all shipped models.
 
-Both are made of a model and of its scores.json alone, so that no figure on them is typed by hand.
+Both are made only from a model and its scores.json, so no figure on them is typed by hand.
 """
 
 import json
@@ -24,7 +24,7 @@ from sets import SETS
 
 SEEDS = range(64)  # in the picture of samples
 DRAWN = 8  # drawings that are kept beside the weights
-STEPS = ("parts and decoder", "posterior", "prior")  # what lies between real images and samples, in this order
+STEPS = ("parts and decoder", "posterior", "prior")  # the steps from real images to samples, in this order
 
 
 def read_scores(found: Mapping[str, Any]) -> dict[str, Score]:
@@ -37,7 +37,7 @@ def read_scores(found: Mapping[str, Any]) -> dict[str, Score]:
 
 
 def markdown(head: tuple[str, ...], rows: Sequence[tuple[str, ...]]) -> str:
-    """A table, a line a row."""
+    """A table in Markdown, one line per row."""
     lines = [head, ("---",) * len(head), *rows]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
@@ -123,7 +123,7 @@ def _older(scores: Mapping[str, Any]) -> list[str]:
 
 
 def _diagnosis(scores: Mapping[str, Score]) -> list[str]:
-    """What the scores say of where the error comes from."""
+    """What the scores say about where the error comes from."""
     lines = []
     if {"fid", "rfid_parse", "rfid_posterior"} <= scores.keys() and scores["fid"].real is not None:
         fid = scores["fid"]
@@ -164,7 +164,7 @@ def _made(found: Mapping[str, Any], config: Config) -> list[str]:
 
 
 def _stage(stage: str, epochs: int, epoch: int | None = None, **kept: float) -> str:
-    """How long a stage was, and which epoch was kept by what."""
+    """The length of a stage, and which epoch was kept, by which score."""
     if not kept:
         return f"{plural(epochs, 'epoch')} of the {stage}"
     (key, value), *_ = kept.items()
@@ -175,7 +175,7 @@ def _stage(stage: str, epochs: int, epoch: int | None = None, **kept: float) -> 
 
 
 def listing(models: Mapping[str, Path]) -> str:
-    """One row a shipped model, by its folder."""
+    """A table with one row per shipped model, from their folders."""
     rows = []
     for name, folder in models.items():
         found = json.loads(read_text(folder / "scores.json"))

@@ -6,14 +6,16 @@
     python experiments/table1.py table
     python experiments/table1.py ship FOLDER NAME
 
-`train` trains the preset NAME in OUT/NAME-seedS, or goes on with what lies there, and leaves its weights, made small,
-in OUT/NAME-seedS/shipped. With --init it is another spell of the model that an earlier one left in FOLDER, from its
-weights: --epochs more epochs of stage two, and none of stage one, unless --prior-epochs gives some or the preset has
-come to have another prior. `score` takes the scores of such a run, or of a saved model, by the protocol
-`paper` into FOLDER/scores, and the row into table1.json. A model is scored once. A row that is to be replaced has to be
-removed by hand, and that is to be told: test images choose nothing. With --count it is a try and no row. `table` writes
-the tables of docs/results.md and README.md from the rows. `ship` puts a scored model into the package, with its card.
-SOURCE is another place of the same images, a .npz.
+`train` trains the preset NAME in OUT/NAME-seedS, or continues the run there. It writes the weights, made small, to
+OUT/NAME-seedS/shipped. With --init it trains the model in FOLDER further, from its weights: for --epochs more epochs of
+stage two, and none of stage one, unless --prior-epochs gives some or the preset now has another prior.
+
+`score` scores such a run, or a saved model, by the protocol `paper`. The scores go to FOLDER/scores, and the row to
+table1.json. A model is scored once, since test images must choose nothing. To replace a row, remove it by hand, and say
+so where the result is reported. With --count it is a trial, and no row is written.
+
+`table` writes the tables of docs/results.md and README.md from the rows. `ship` puts a scored model into the package,
+with its card. SOURCE is another place of the same images, an .npz.
 """
 
 import argparse
@@ -44,7 +46,7 @@ from npdraw.evaluation.request import Request
 from npdraw.evaluation.score import Score, figure
 from npdraw.files import read_tensors, read_text, replacing, write_text
 from npdraw.progress import Progress
-from npdraw.training.trainer import new_prior
+from npdraw.training.trainer import prior_differs
 from npdraw.training.trainer import train as train_model
 from sets import SETS
 
@@ -52,9 +54,9 @@ ROOT = Path(__file__).parents[1]
 ROWS = ROOT / "experiments" / "table1.json"
 README, RESULTS, LIST = ROOT / "README.md", ROOT / "docs" / "results.md", ROOT / "docs" / "models.md"
 MODELS = ROOT / "src" / "npdraw" / "models"
-BEFORE = "before.jsonl"  # of a run, the metrics of the spells before it
-EDITS = 5_000  # edits of a flow's samples
-PLUS = "-plus"  # of the presets past the paper
+BEFORE = "before.jsonl"  # file in a run: the metrics of the earlier spells
+EDITS = 5_000  # number of samples of a flow that are edited
+PLUS = "-plus"  # ending of the presets that go past the paper
 TABLE = [name for name, facts in SETS.items() if facts.paper is not None]
 Row = dict[str, Any]
 
@@ -63,7 +65,7 @@ def train(
     name: str, source: str | None, seed: int, out: Path, device: str, inception: Path | None, init: Path | None,
     prior_epochs: int | None, epochs: int | None,
 ) -> None:  # fmt: skip
-    """Train a preset, or continue with it. From the weights of an earlier spell, only what is new or asked for."""
+    """Train a preset, or continue its run. From the weights in `init`, train only what is new or asked for."""
     config = replace(store.read_config(store.presets()[name]), seed=seed)
     folder, anew = out / f"{name}-seed{seed}", False
     if epochs is not None:
@@ -72,10 +74,10 @@ def train(
         whole = init / "model"  # in full precision
         start = whole if (whole / store.SETTINGS).is_file() else weights_of(init)
         config = replace(config, init=str(start))
-        anew = new_prior(config, store.model_config(start))
+        anew = prior_differs(config, store.model_config(start))
         if prior_epochs is None and not anew:
             prior_epochs = 0
-        if store.model_config(config.init).decoder.guide:  # which has learned what it should
+        if store.model_config(config.init).decoder.guide:  # the guide is trained already
             config = replace(config, model_stage=replace(config.model_stage, guide_epochs=0))
         if folder.resolve() == init.resolve():
             raise InputError(f"{folder} holds the weights to start from; give another --out")
@@ -92,7 +94,7 @@ def train(
 
 
 def _metrics(folder: Path) -> list[str]:
-    """The lines of metrics of a run and of the spells before it, the earliest first. Of a shipped model only the sums
+    """The lines of metrics of a run and of its earlier spells, the earliest first. For a shipped model only their sums
     are known: one line of the stage `before`."""
     paths = [path for path in (folder / BEFORE, folder / "metrics.jsonl") if path.is_file()]
     made = {} if paths else store.shipped_scores(folder).get("made", {})
@@ -106,13 +108,13 @@ def rows() -> dict[str, dict[str, Row]]:
 
 
 def score(folder: Path, source: str | None, inception: Path | None, cache: Path | None, count: int | None) -> None:
-    """Take all scores of a model, unless the whole protocol has been taken already."""
+    """Score a model, unless it has all scores of the whole protocol already."""
     began, device, weights = time.monotonic(), pick_device("auto"), weights_of(folder)
     model, digest, written = store.load_model(weights, device), store.weights_hash(weights), folder / "scores"
     c, name, preset = model.config, _set(model.config), preset_of(model.config)
     before = rows().get(preset, {}).get(str(c.seed))
     if count is None and before is not None and before["weights"] != digest:
-        raise InputError(f"{ROWS.name} has a row of {preset}, seed {c.seed}, of other weights; remove it to replace it")
+        raise InputError(f"{ROWS.name} has a row for other weights of {preset}, seed {c.seed}; remove it to replace it")
     if (written / "scores.json").is_file():
         found = json.loads(read_text(written / "scores.json"))
         if found["weights"] == digest and found["whole_protocol"]:
@@ -132,7 +134,7 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
         evaluation = Evaluation(model, data, request, lambda: network, kept, device, progress=progress)
         scores, told = evaluation.run()
         pictures = evaluation.pictures()
-    notes = [note for note in told if SETS[name].classes or not note.startswith("classifier")]  # which nobody asked for
+    notes = [note for note in told if SETS[name].classes or not note.startswith("classifier")]  # not asked for
     about: Row = {
         "set": name,
         "preset": preset,
@@ -155,12 +157,12 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
 
 
 def weights_of(folder: Path) -> Path:
-    """The folder with the model that is scored and shipped: of a run, the small one."""
+    """The folder with the model that is scored and shipped. For a run, this is the small one."""
     return folder / "shipped" if (folder / "shipped" / store.SETTINGS).is_file() else folder
 
 
 def _set(config: Config) -> str:
-    """The set that a model is of, by the name of its images."""
+    """The set that a model was trained on, by the name of its images."""
     stem = Path(config.data.source).stem
     if (name := next((name for name in SETS if stem.startswith(name)), None)) is None:
         raise InputError(f"the model is of {config.data.source}; rows are of {', '.join(SETS)}")
@@ -177,7 +179,7 @@ def preset_of(config: Config) -> str:
 
 
 def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
-    """How a model came about: what its weights say, and the run's metrics, where these are there."""
+    """How a model was made: what its weights say, and what the run's metrics say, if there are any."""
     lines = [json.loads(line) for line in _metrics(folder)]
     epochs, sums = {}, next((line for line in lines if line["stage"] == "before"), {})
     seen, seconds = sums.get("images_seen") or 0, sums.get("seconds") or 0.0
@@ -191,8 +193,8 @@ def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
                 seconds += steps * batch / line["images_per_second"]
         seen += total * batch
         own = total // (images // batch) if lines else settings.epochs
-        before = 0 if stage == "prior" and own else sums.get("epochs", {}).get(stage, 0)  # a prior is trained anew
-        if own + before or stage != "guide":  # which few models have
+        before = 0 if stage == "prior" and own else sums.get("epochs", {}).get(stage, 0)  # a new prior starts at 0
+        if own + before or stage != "guide":  # few models have a guide
             epochs[stage] = own + before
     work = {"images_seen": seen, "seconds": round(seconds, 1)} if lines else {"images_seen": None, "seconds": None}
     judged = [x for x in lines if x["stage"] == "prior" and x.get("epoch") and "validation" in x]  # 0: before a spell
@@ -202,7 +204,7 @@ def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
 
 
 def _add(found: Row) -> None:
-    """Put a row where it belongs; what is no whole protocol, or not of the paper's table, is none."""
+    """Add a row to table1.json, if the protocol is whole and the set is in the paper's table."""
     if found["whole_protocol"] and found["set"] in TABLE:
         known = rows()
         known.setdefault(found["preset"], {})[str(found["seed"])] = found
@@ -211,7 +213,7 @@ def _add(found: Row) -> None:
 
 
 def table(found: Mapping[str, Mapping[str, Row]]) -> str:
-    """The table in Markdown, from the rows: ours beside the paper's, and what must be said of it."""
+    """The table in Markdown, from the rows: our scores beside the paper's, and notes below."""
     lines: list[tuple[str, ...]] = []
     notes: list[str] = []
     estimated = False
@@ -279,7 +281,7 @@ def ship(folder: Path, name: str) -> None:
         raise InputError(f"{folder} has no scores yet; take them first: python experiments/table1.py score {folder}")
     found = json.loads(read_text(scores))
     if found["weights"] != store.weights_hash(weights):
-        raise InputError(f"the scores in {scores} are of other weights than lie in {weights}; score these")
+        raise InputError(f"the scores in {scores} are of other weights than those in {weights}; score these")
     tensors, _ = read_tensors(weights / store.WEIGHTS, "model")
     if any(x.dtype in (torch.float32, torch.float64) for x in tensors.values()):
         raise InputError(

@@ -1,6 +1,8 @@
 """What all tests share. Torch uses one thread, since several workers on few cores would compete for them. No test reads
 or writes the data folder of the person who runs the tests."""
 
+from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -14,9 +16,17 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
+@pytest.fixture(scope="session")
+def data_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Folders that do not exist yet. Pytest's own way looks through all folders of the run for the next free number."""
+    above = tmp_path_factory.mktemp("data-folders")
+    return (above / str(i) for i in count())
+
+
 @pytest.fixture(autouse=True)
-def data_folder(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+def data_folder(data_folders: Iterator[Path], monkeypatch: pytest.MonkeyPatch) -> Path:
     """Each test has its own data folder."""
-    folder = tmp_path_factory.mktemp("data-folder")
+    folder = next(data_folders)
+    folder.mkdir()
     monkeypatch.setenv("NPDRAW_DATA_DIR", str(folder))
     return folder

@@ -17,6 +17,7 @@ from npdraw.cli.main import main
 from npdraw.completing import complete
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.inscription import Inscription, read_inscription
 from npdraw.model import NPDraw
 from small_models import save_models, save_picture
 
@@ -119,7 +120,7 @@ def test_a_person_can_go_on_with_a_completion(name: str, home: Path, capsys: pyt
     assert [path.name for path in pictures] == ["completion-0001.png", "completion-0002.png"]
     assert not np.array_equal(*(np.asarray(Image.open(path)) for path in pictures))
     for i, path in enumerate(pictures):
-        said = show.inscription(path.read_bytes())
+        said = read_inscription(path.read_bytes())
         assert said is not None and (said.drawing, said.seed) == (drawings[i], None)
     assert run(f"{name} {pictures[1]} {words} --out b") == 0
     assert "carries its drawing" in capsys.readouterr().out
@@ -254,7 +255,7 @@ def test_a_png_that_carries_its_drawing_says_so(parts: int, capsys: pytest.Captu
     what, where = torch.full((1, CELLS), parts - 1), torch.arange(CELLS)[None]
     drawing = Drawing(what, where, torch.ones(1, CELLS, dtype=torch.bool))
     with Image.open("grey.png") as image:
-        image.save("grey.png", pnginfo=show.Inscription(drawing, "grey", store.weights_hash("grey")[:16], None).info())
+        image.save("grey.png", pnginfo=Inscription(drawing, "grey", store.weights_hash("grey")[:16], None).info())
     assert run("grey grey.png --keep 0-3 --count 1 --out out") == 0
     kept = drawing if parts == 6 else parsed("grey")[1]
     assert ("grey.png carries its drawing" in capsys.readouterr().out) == (parts == 6)

@@ -17,6 +17,7 @@ from drawings import steps_of
 from npdraw import editing, files, show, store
 from npdraw.cli.main import main
 from npdraw.drawing import Drawing
+from npdraw.inscription import Inscription, read_inscription
 from npdraw.model import NPDraw
 from npdraw.reading import as_seen
 from small_models import save_models, save_picture
@@ -156,7 +157,7 @@ def test_an_edit_that_changes_nothing_leaves_the_picture(
 def test_several_edits_in_a_row(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each begins from the picture and the drawing of the one before, and touches its own cells alone."""
     assert edit("colour", "0,0,16,4", "first") == 0
-    one = show.inscription(Path("first/image.png").read_bytes())
+    one = read_inscription(Path("first/image.png").read_bytes())
     words = ["first/image.png", "colour-b.png", "--region", "0,8,16,12"]
     capsys.readouterr()
     assert main(["edit", "colour", *words, "--out", "second"]) == 0
@@ -277,7 +278,7 @@ def test_a_png_that_carries_its_drawing_is_taken_as_that_drawing(
     drawing = Drawing(what, where, torch.ones(1, cells, dtype=torch.bool))
     weights = store.weights_hash("grey")[:16] if own else "0" * 16
     with Image.open("grey-a.png") as image:
-        image.save("grey-a.png", pnginfo=show.Inscription(drawing, "gr\x1bey", weights, None).info())
+        image.save("grey-a.png", pnginfo=Inscription(drawing, "gr\x1bey", weights, None).info())
     assert edit("grey", "0,0,7,5", "out") == 0
     said = capsys.readouterr().out
     other = "grey-a.png was drawn by another model ('gr\\x1bey'): its drawing is not used, the picture is drawn again\n"

@@ -8,10 +8,11 @@ import pytest
 import torch
 from PIL import Image
 
-from npdraw import show, store
+from npdraw import store
 from npdraw.cli import inputs
 from npdraw.cli.main import main
 from npdraw.config import Reading
+from npdraw.inscription import Inscription
 from small_models import save_models
 
 HEIGHT, WIDTH = 10, 14
@@ -70,7 +71,7 @@ def test_who_asked_for_inverted_pictures_gets_them(pages: np.ndarray, capsys: py
 def test_a_picture_of_our_own_is_taken_as_it_is(pages: np.ndarray, capsys: pytest.CaptureFixture[str]) -> None:
     """The studio's pictures say that they are; a dense one of ink on paper may well be dark."""
     ink = store.load_model("ink")
-    said = show.Inscription(ink.prior.sample(1), "ink", "0" * 16, 3).info()
+    said = Inscription(ink.prior.sample(1), "ink", "0" * 16, 3).info()
     Image.fromarray(255 - pages[0]).save("dense.png", pnginfo=said)
     assert np.array_equal(inputs.read_for(ink, "dense.png", None, None)[0, 0], pages[0])
     assert TOLD not in "".join(capsys.readouterr())
@@ -87,7 +88,7 @@ def test_a_picture_of_our_own_has_the_same_pixels_again(name: str, scale: int) -
     pixels[random.random(pixels.shape[:2]) < 0.9] = 255
     shown = pixels.squeeze(-1) if c.channels == 1 else pixels
     image = Image.fromarray(shown.repeat(scale, 0).repeat(scale, 1))
-    image.save("own.png", pnginfo=show.Inscription(model.prior.sample(1), name, "0" * 16, 3).info())
+    image.save("own.png", pnginfo=Inscription(model.prior.sample(1), name, "0" * 16, 3).info())
     found = inputs.read_for(model, "own.png", None, None)[0].permute(1, 2, 0).numpy()
     assert np.array_equal(255 - found if c.inverted else found, pixels)
 

@@ -127,7 +127,7 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
     guided = config.decoder.guide > 0
     few = replace(
         config,
-        decoder=replace(config.decoder, evaluations=3),
+        decoder=replace(config.decoder, evaluations=2),
         bank=replace(config.bank, patches=max(300, 2 * config.bank.parts)),
         prior_stage=replace(config.prior_stage, batch=2, epochs=1),
         model_stage=replace(
@@ -136,7 +136,7 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
     )
     monkeypatch.setattr("npdraw.prior.fixed_batch", lambda device: 2)
     monkeypatch.setattr("npdraw.model.fixed_batch", lambda device: 2)
-    monkeypatch.setattr(stages, "SHOWN", 2)
+    monkeypatch.setattr(stages, "SAMPLES_SHOWN", 2)
     monkeypatch.setattr("npdraw.show.curves", lambda *given: None)
     monkeypatch.setattr("npdraw.training.muon.ITERATIONS", 1)  # what all five give is a matter of its own tests
     monkeypatch.setattr("npdraw.training.augment.STAYS", 0.0)  # of four images none may be moved otherwise

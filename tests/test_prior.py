@@ -18,7 +18,8 @@ from npdraw.choices import Choices
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.noise import uniform
-from npdraw.prior import AttentionCache, Prior, fixed_batch, narrow
+from npdraw.prior import Prior, fixed_batch, narrow
+from npdraw.transformer import AttentionCache
 
 PLAIN = {"heads": 2, "head_dim": 4}  # together as wide as the model: keys and values are cached
 FOLDED = {"heads": 3, "head_dim": 5}  # wider: the normed inputs are

@@ -53,6 +53,14 @@ def test_reference_names_every_public_name_and_every_verb() -> None:
     assert re.findall(r"^\| `([a-z ]+)` \|", page("verbs.md"), flags=re.M) == list(VERBS)
 
 
+def test_every_environment_variable_is_listed_with_the_file_that_reads_it() -> None:
+    listed = dict(re.findall(r"`(NPDRAW_\w+)`\s+in\s+`([\w/.]+)`", page("architecture.md")))
+    root = Path(npdraw.__file__).parent
+    texts = {str(path.relative_to(root)): path.read_text(encoding="utf-8") for path in root.rglob("*.py")}
+    read = {(name, path) for path, text in texts.items() for name in re.findall(r'"(NPDRAW_\w+)"', text)}
+    assert read == set(listed.items())
+
+
 def test_tutorial_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     names: dict[str, Any] = {}

@@ -27,7 +27,7 @@ from npdraw.choices import Choices
 from npdraw.drawing import Drawing
 from npdraw.editing import compose
 from npdraw.errors import InputError
-from npdraw.noise import seed_list, uniform
+from npdraw.noise import Stream, seed_list, uniform
 from npdraw.prior import Prior, Stepper, narrow
 
 if TYPE_CHECKING:
@@ -37,7 +37,6 @@ PARTICLES = (256, 1024)  # tried in turn, until there are enough completions of 
 GROUP = 1024  # particles that are drawn and resampled together
 MOST_PARTICLES = 65_536  # particles
 APART = 1 << 50  # bit in a seed that separates completions from samples, because a sample may be completed
-_STREAM = 10_001  # noise stream of the last resampling; the groups have the streams after it
 
 
 class Completions(NamedTuple):
@@ -111,7 +110,7 @@ def complete(
     if total == -math.inf:
         raise InputError(f"none of {particles} particles leads to the fixed steps; use more, or fix fewer steps")
     shares = torch.zeros_like(log_weight).index_add(0, root, (log_weight - total).exp())  # of the roots
-    u = uniform(torch.tensor([seed]), 1 + particles, _STREAM)[0]
+    u = uniform(torch.tensor([seed]), 1 + particles, Stream.COMPLETING)[0]
     index = resample(log_weight, u[0])[u[1:].argsort()]  # shuffled, so that each one is a draw by weight
     drawings = _different(drawing[index.to(drawing.device)], n)
     log_fixed = float(total) - math.log(particles)
@@ -158,7 +157,7 @@ def draw_particles(
     groups = []
     for number, first in enumerate(range(0, particles, GROUP)):
         count = min(GROUP, particles - first)
-        group = _draw_group(prior, kept, fixed, count, seed, _STREAM + 1 + number, temperature)
+        group = _draw_group(prior, kept, fixed, count, seed, Stream.COMPLETING + 1 + number, temperature)
         groups.append(group._replace(root=group.root + first))
     drawings, weights, roots = zip(*groups, strict=True)
     return Particles(Drawing.cat(drawings), torch.cat(weights), torch.cat(roots))

@@ -6,54 +6,14 @@ nearest key, and a wrong type is an `InputError` too.
 
 import dataclasses
 import difflib
-import math
-from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
+from npdraw.bounds import check_bounds
 from npdraw.errors import InputError
 
 T = TypeVar("T")
-
-
 SIDE = 1024  # largest side of a picture, in pixels
-EVALUATIONS = 99  # most evaluations of a flow
-LARGEST = 10**12  # a finite upper bound for numbers that have none
-BOUNDS: dict[str, tuple[float, float]] = {  # lower and upper bounds; all other numbers are counts of at least 1
-    "prior.dropout": (0, 0.99),
-    "prior.shifts": (0, 8),
-    "prior.guide": (0, LARGEST),
-    "prior.guidance": (0, 10),
-    "posterior.layers": (3, 100),  # the first three have stride 2
-    "decoder.evaluations": (1, EVALUATIONS),
-    "decoder.freedom": (0, 1),
-    "decoder.guide": (0, LARGEST),
-    "decoder.guidance": (0, 10),
-    "prior_stage.epochs": (0, LARGEST),
-    "prior_stage.rate": (1e-12, LARGEST),
-    "prior_stage.warmup": (0, LARGEST),
-    "prior_stage.patience": (0, LARGEST),
-    "prior_stage.ema": (0, 0.999999),
-    "model_stage.epochs": (0, LARGEST),
-    "model_stage.rate": (1e-12, LARGEST),
-    "model_stage.warmup": (0, LARGEST),
-    "model_stage.noise": (0, 10),
-    "model_stage.unfinished": (0, 1),
-    "model_stage.guide_epochs": (0, LARGEST),
-    "model_stage.ema": (0, 0.999999),
-    "model_stage.regulariser": (0, LARGEST),
-    "model_stage.kl": (0, LARGEST),
-    "model_stage.parsed_start": (0, 1),
-    "model_stage.parsed_end": (0, 1),
-    "model_stage.temperature_rate": (0, LARGEST),
-    "model_stage.score_every": (0, LARGEST),
-    "model_stage.score_images": (4, LARGEST),
-    "model_stage.patience": (0, LARGEST),
-    "split.percent": (1e-9, 100),
-    "split.seed": (0, 10**12 - 1),
-    "seed": (0, 10**12 - 1),
-    "temperature": (0, LARGEST),
-}
 
 
 @dataclass(frozen=True)
@@ -150,7 +110,7 @@ class Split:
     """The seed of this choice, and of the choice of validation images."""
 
     def __post_init__(self) -> None:
-        _check_bounds(self, "split.")
+        check_bounds(self, "split.")
 
     @property
     def name(self) -> str:
@@ -369,7 +329,7 @@ class Config:
 
     def __post_init__(self) -> None:
         """Refuse settings that cannot work, before any file is written."""
-        _check_bounds(self)
+        check_bounds(self)
         if self.data.channels not in (1, 3):
             raise InputError(f"data.channels must be 1 or 3, not {self.data.channels}")
         if self.split.by == "all" and self.split.percent != 100:
@@ -384,36 +344,8 @@ class Config:
                 "model-stage.patience counts scores, but none are taken; give --model-stage.score-every, the number of "
                 "epochs between scores, or omit --model-stage.patience"
             )
-        if self.decoder.likelihood == "flow" and not self.model_stage.always_parsed:
-            raise InputError("a flow learns from parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1")
-        if self.decoder.likelihood == "flow" and self.model_stage.joint:
-            raise InputError("a flow has no bound that could train the prior; omit --model-stage.joint")
-        for name, value in (
-            ("model-stage.noise", self.model_stage.noise),
-            ("model-stage.unfinished", self.model_stage.unfinished),
-            ("decoder.guide", self.decoder.guide),
-            ("decoder.maps", self.decoder.maps),
-        ):
-            if value and self.decoder.likelihood != "flow":
-                raise InputError(f"{name} is only for flows; give --{name} 0, or --decoder.likelihood flow")
-        for part, net in (("decoder", self.decoder), ("prior", self.prior)):
-            if net.guide >= net.width:
-                whose = "flow" if part == "decoder" else "prior"
-                raise InputError(
-                    f"a guide must be narrower than its {whose}; give --{part}.guide less than {net.width}, or 0"
-                )
-        for name, value, guide in (
-            ("decoder.guidance", self.decoder.guidance, self.decoder.guide),
-            ("model-stage.guide-epochs", self.model_stage.guide_epochs, self.decoder.guide),
-            ("prior.guidance", self.prior.guidance, self.prior.guide),
-        ):
-            if value and not guide:
-                part = "prior" if name.startswith("prior") else "decoder"
-                raise InputError(f"{name} needs a guide; give --{part}.guide its width, or --{name} 0")
-        if self.decoder.freedom and not self.model_stage.noise:
-            raise InputError(
-                "decoder.freedom needs a flow that learns from noise; give --model-stage.noise, or --decoder.freedom 0"
-            )
+        _check_flow(self)
+        _check_guides(self)
         if self.bank.parts > self.bank.patches:
             raise InputError(
                 f"{self.bank.parts} parts cannot be chosen from {self.bank.patches} patches; use fewer parts or more "
@@ -435,22 +367,42 @@ class Config:
         return height, width
 
 
-def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a config, with its name."""
-    for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        if dataclasses.is_dataclass(value):
-            yield from _numbers(value, f"{prefix}{f.name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{prefix}{f.name}", value
+def _check_flow(config: Config) -> None:
+    """Refuse a flow that cannot be trained, and settings of flows for other decoders."""
+    if config.decoder.likelihood == "flow" and not config.model_stage.always_parsed:
+        raise InputError("a flow learns from parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1")
+    if config.decoder.likelihood == "flow" and config.model_stage.joint:
+        raise InputError("a flow has no bound that could train the prior; omit --model-stage.joint")
+    for name, value in (
+        ("model-stage.noise", config.model_stage.noise),
+        ("model-stage.unfinished", config.model_stage.unfinished),
+        ("decoder.guide", config.decoder.guide),
+        ("decoder.maps", config.decoder.maps),
+    ):
+        if value and config.decoder.likelihood != "flow":
+            raise InputError(f"{name} is only for flows; give --{name} 0, or --decoder.likelihood flow")
+    if config.decoder.freedom and not config.model_stage.noise:
+        raise InputError(
+            "decoder.freedom needs a flow that learns from noise; give --model-stage.noise, or --decoder.freedom 0"
+        )
 
 
-def _check_bounds(config: Any, prefix: str = "") -> None:
-    for name, value in _numbers(config, prefix):
-        least, most = BOUNDS.get(name, (1, math.inf))
-        if not least <= value <= most:  # also refuses NaN
-            allowed = f"at least {least}" if most >= LARGEST else f"from {least} to {most}"
-            raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {value:g}")
+def _check_guides(config: Config) -> None:
+    """Refuse guides that are not narrower than their nets, and settings of guides that are not there."""
+    for part, net in (("decoder", config.decoder), ("prior", config.prior)):
+        if net.guide >= net.width:
+            whose = "flow" if part == "decoder" else "prior"
+            raise InputError(
+                f"a guide must be narrower than its {whose}; give --{part}.guide less than {net.width}, or 0"
+            )
+    for name, value, guide in (
+        ("decoder.guidance", config.decoder.guidance, config.decoder.guide),
+        ("model-stage.guide-epochs", config.model_stage.guide_epochs, config.decoder.guide),
+        ("prior.guidance", config.prior.guidance, config.prior.guide),
+    ):
+        if value and not guide:
+            part = "prior" if name.startswith("prior") else "decoder"
+            raise InputError(f"{name} needs a guide; give --{part}.guide its width, or --{name} 0")
 
 
 def fixed(config: Config) -> dict[str, Any]:

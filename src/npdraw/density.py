@@ -30,7 +30,7 @@ from torch import Tensor
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow, times
-from npdraw.noise import to_float64, uniform
+from npdraw.noise import Stream, to_float64, uniform
 
 if TYPE_CHECKING:
     from npdraw.model import NPDraw
@@ -39,20 +39,19 @@ LAST = 0.005  # noise level of the last time before the picture
 STEPS = 16  # with 32, the figures of docs/plus.md change by less than 0.01 bits per dimension
 WIDTH = 2 / 255  # of the interval of one byte, where pixels lie in [-1, 1]
 AT_ONCE = 64  # images, of which a flow needs as much memory as in training
-_SPREAD_STREAM, _PROBE_STREAM = 6, 7
 
 Velocity = Callable[[Tensor, float], Tensor]
 
 
 def spread_bytes(pixels: Tensor, seeds: Tensor) -> Tensor:
     """Pixels (B,...) uint8 as points of [-1, 1], each at random within the interval of its byte, by seeds (B,)."""
-    u = uniform(seeds, pixels[0].numel(), _SPREAD_STREAM).reshape(pixels.shape)
+    u = uniform(seeds, pixels[0].numel(), Stream.SPREAD).reshape(pixels.shape)
     return (WIDTH * (pixels.cpu() + u - 0.5) - 1).float().to(pixels.device)
 
 
 def random_signs(count: int, shape: tuple[int, ...], seeds: Tensor) -> Tensor:
     """Probes for pictures of a shape, by seeds (B,): (count,B,*shape) of -1 and 1"""
-    u = uniform(seeds, count * math.prod(shape), _PROBE_STREAM).reshape(len(seeds), count, *shape)
+    u = uniform(seeds, count * math.prod(shape), Stream.PROBE).reshape(len(seeds), count, *shape)
     return torch.where(u < 0.5, -1.0, 1.0).transpose(0, 1)
 
 

@@ -36,7 +36,7 @@ from npdraw.words import did_you_mean
 CANVAS = 32  # most pixels of the longer side of a canvas
 STEPS = 64  # most steps of a drawing
 PATCHES = 5000  # candidates for parts
-LOOKED_AT = 2000  # images in which different patches are counted
+PATCH_IMAGES = 2000  # images in which different patches are counted
 PRIOR_IMAGES, MODEL_IMAGES = 200_000, 60_000  # images that the two stages see: epochs times images
 FEW = 10_000  # up to this many images, a prior also sees them moved (docs/plus.md); parsing more takes long
 GUIDE = 5  # a flow that starts from a model has this many epochs per epoch of its guide, which must stay behind it
@@ -107,7 +107,7 @@ def _epochs(images: int, count: int) -> int:
 
 def _parts(images: Subset, grid: Grid, most: int) -> int:
     """The usual number of parts for such images, but at most a quarter of the different patches."""
-    some = Subset(images.images, images.index[every_nth(LOOKED_AT, len(images))])
+    some = Subset(images.images, images.index[every_nth(PATCH_IMAGES, len(images))])
     patches = sample_patches(Shrunk(some, grid), grid.part_size, PATCHES, seed=0)
     return max(1, min(most, len(torch.unique(patches, dim=0)) // 4))
 

@@ -20,14 +20,13 @@ from npdraw import bank
 from npdraw.canvas import Grid, last_cells, parts_by_place
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.noise import categorical, seed_list, uniform
+from npdraw.noise import Stream, categorical, seed_list, uniform
 
 if TYPE_CHECKING:
     from npdraw.model import NPDraw
 
 Box = tuple[int, int, int, int]  # x0, y0, x1, y1: pixels from x0 to before x1, from y0 to before y1
 NONE = -1  # a cell without a part
-_BLEND_STREAM = 5  # so that a blend and a sampler with the same seed draw different numbers
 
 
 def tidy(drawing: Drawing, parts: Tensor, grid: Grid) -> Drawing:
@@ -175,7 +174,7 @@ def blend(drawings: Sequence[Drawing], weights: Sequence[float], seed: int | Seq
     seeds = seed_list(len(cells), seed)
     if len(seeds) != len(cells):
         raise InputError(f"{len(cells)} drawings need as many seeds, not {len(seeds)}")
-    u = uniform(torch.tensor(seeds, dtype=torch.int64), cells.shape[1], stream=_BLEND_STREAM)  # (B,L)
+    u = uniform(torch.tensor(seeds, dtype=torch.int64), cells.shape[1], stream=Stream.BLEND)  # (B,L)
     chosen = categorical(torch.tensor(weights, dtype=torch.float64).expand(cells.shape), u).to(cells.device)
     return from_cells(cells.gather(-1, chosen[..., None])[..., 0])
 

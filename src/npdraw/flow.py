@@ -56,7 +56,7 @@ def _norm(channels: int) -> nn.GroupNorm:
     return nn.GroupNorm(channels // 8, channels)
 
 
-class Block(nn.Module):
+class ResidualBlock(nn.Module):
     """x + conv(conv(x)), with a norm before each. Time and strength scale and shift the second norm."""
 
     def __init__(self, inputs: int, outputs: int, told: int):
@@ -75,7 +75,7 @@ class Block(nn.Module):
         return self.skip(x) + self.conv_2(F.silu(self.norm_2(y) * (1 + scale) + shift))
 
 
-class Attention(nn.Module):
+class MapAttention(nn.Module):
     """Self-attention over all pixels of a small map."""
 
     def __init__(self, channels: int):
@@ -114,13 +114,13 @@ class Flow(nn.Module):
         self.first = nn.Conv2d(2 * channels + 1 + maps, widths[0], 3, padding=1)
         self.down, self.smaller, self.larger, self.up = (nn.ModuleList() for _ in range(4))
         for i, c in enumerate(widths):
-            self.down.extend(Block(c, c, told) for _ in range(blocks))  # level after level
-            self.up.extend(Block(2 * c, c, told) for _ in range(blocks))
+            self.down.extend(ResidualBlock(c, c, told) for _ in range(blocks))  # level after level
+            self.up.extend(ResidualBlock(2 * c, c, told) for _ in range(blocks))
             if i + 1 < len(widths):
                 self.smaller.append(nn.Conv2d(c, widths[i + 1], 3, 2, 1))
                 self.larger.append(nn.Conv2d(widths[i + 1], c, 3, padding=1))
-        self.middle = nn.ModuleList((Block(widths[-1], widths[-1], told), Block(widths[-1], widths[-1], told)))
-        self.attention = Attention(widths[-1])
+        self.middle = nn.ModuleList(ResidualBlock(widths[-1], widths[-1], told) for _ in range(2))
+        self.attention = MapAttention(widths[-1])
         self.norm, self.last = _norm(widths[0]), nn.Conv2d(widths[0], channels, 3, padding=1)
         nn.init.zeros_(self.last.weight)
         self.guide = Flow(channels, size, guide, blocks, maps=maps) if guide else None

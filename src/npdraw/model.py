@@ -37,7 +37,7 @@ from npdraw.density import log_density
 from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
 from npdraw.flow import Flow
-from npdraw.noise import normal, seed_list, to_float64, uniform
+from npdraw.noise import Stream, normal, seed_list, to_float64, uniform
 from npdraw.parsing import parse
 from npdraw.posterior import Posterior
 from npdraw.prior import Prior, fixed_batch
@@ -50,7 +50,6 @@ if TYPE_CHECKING:
 IMAGES_AT_ONCE = 256  # images at a time in functions that take a whole set
 PLAIN = 0.25  # share of canvases without noise that a flow learns from, since edits have none
 KEPT_FROM = 0.5  # noise level below which kept parts are projected; above it the picture has not taken shape
-_POSTERIOR_STREAM, _NOISE_STREAM, _VEIL_STREAM = 1, 3, 4  # the last two: noise of a flow's picture and of its canvas
 
 
 def flow_batch(device: torch.device) -> int:
@@ -227,18 +226,9 @@ class NPDraw(nn.Module):
         the pictures (B,C,H,W) and masks (B,1,H,W) of `redraw`."""
         c, net, device = self.config, self.decoder, self.device
         assert isinstance(net, Flow)
-        evaluations = c.decoder.evaluations if evaluations is None else evaluations
-        freedom = c.decoder.freedom if freedom is None else freedom
         if len(seeds) != len(drawing):
             raise InputError(f"{len(drawing)} drawings need as many seeds, not {len(seeds)}")
-        whole, real = isinstance(evaluations, SupportsIndex), isinstance(freedom, Real)
-        if not whole or not real or evaluations < 1 or not 0 <= freedom <= 1:
-            raise InputError(
-                "evaluations must be a whole number of at least 1 and freedom a number from 0 to 1, not "
-                f"{evaluations!r} and {freedom!r}"
-            )
-        if freedom and not c.model_stage.noise:
-            raise InputError("this flow learned without noise (model-stage.noise), so it has no freedom; set it to 0")
+        evaluations, freedom = self._flow_settings(evaluations, freedom)
         strength, guidance = c.model_stage.noise * freedom, c.decoder.guidance
         shape, size, parts = (c.data.channels, *net.size), flow_batch(device), self.bank.parts
         found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
@@ -261,8 +251,8 @@ class NPDraw(nn.Module):
         settings = (evaluations, strength, guidance, kept is not None, around is not None)
         for first in range(0, len(drawing), size):
             index = torch.arange(first, first + size, device=device).clamp_max(len(drawing) - 1)  # pad with the last
-            noise = normal(wanted[index], math.prod(shape), _NOISE_STREAM).to(device).reshape(-1, *shape)
-            veil = normal(wanted[index], shape[0] * math.prod(c.canvas_size), _VEIL_STREAM).to(device)
+            noise = normal(wanted[index], math.prod(shape), Stream.PICTURE).to(device).reshape(-1, *shape)
+            veil = normal(wanted[index], shape[0] * math.prod(c.canvas_size), Stream.VEIL).to(device)
             condition = self.condition(
                 drawing[index],
                 veil.reshape(-1, shape[0], *c.canvas_size),
@@ -273,6 +263,21 @@ class NPDraw(nn.Module):
             (made,) = replay(net, settings, work, *given) if device.type == "cuda" else work(*given)
             found.append(made[: len(drawing) - first])
         return torch.cat(found)
+
+    def _flow_settings(self, evaluations: int | None, freedom: float | None) -> tuple[int, float]:
+        """How often a flow's net runs, and its freedom: as given, or the model's own."""
+        c = self.config
+        evaluations = c.decoder.evaluations if evaluations is None else evaluations
+        freedom = c.decoder.freedom if freedom is None else freedom
+        whole, real = isinstance(evaluations, SupportsIndex), isinstance(freedom, Real)
+        if not whole or not real or evaluations < 1 or not 0 <= freedom <= 1:
+            raise InputError(
+                "evaluations must be a whole number of at least 1 and freedom a number from 0 to 1, not "
+                f"{evaluations!r} and {freedom!r}"
+            )
+        if freedom and not c.model_stage.noise:
+            raise InputError("this flow learned without noise (model-stage.noise), so it has no freedom; set it to 0")
+        return evaluations, freedom
 
     def condition(self, drawing: Drawing, noise: Tensor, strength: Tensor, clear: Tensor | None = None) -> Tensor:
         """What a flow sees of drawings: their canvases, with noise (B,C,h,w) of strengths (B,) on all cells except the
@@ -419,7 +424,7 @@ class NPDraw(nn.Module):
     def _seeded(self, seeds: Tensor) -> Tensor:
         """Uniforms for one posterior sample per seed: (B, T, M + L + 1)"""
         t, n = self.grid.cells, sum(self.posterior.outputs)
-        return uniform(seeds.to(self.device), t * n, _POSTERIOR_STREAM).reshape(-1, t, n).float().to(self.device)
+        return uniform(seeds.to(self.device), t * n, Stream.POSTERIOR).reshape(-1, t, n).float().to(self.device)
 
     def _no_batch_statistics(self) -> None:
         if self.posterior.training or self.decoder.training or self.prior.training:

@@ -6,6 +6,7 @@ and in any version of torch.
 """
 
 from collections.abc import Iterable, Sequence
+from enum import IntEnum, unique
 from typing import SupportsIndex
 
 import torch
@@ -17,6 +18,28 @@ SEEDS = 2**62  # number of seeds
 _GOLDEN = -7046029254386353131  # 0x9E3779B97F4A7C15 as a signed 64-bit integer
 _MIX_1 = -4658895280553007687  # 0xBF58476D1CE4E5B9
 _MIX_2 = -7723592293110705685  # 0x94D049BB133111EB
+
+
+@unique
+class Stream(IntEnum):
+    """What random numbers are for. Streams of one seed are independent. The numbers never change: they decide what a
+    seed draws."""
+
+    PRIOR = 0
+    POSTERIOR = 1
+    INK = 2  # pixels drawn as 0 or 1
+    PICTURE = 3  # a flow's noise
+    VEIL = 4  # the noise on a flow's canvas
+    BLEND = 5
+    SPREAD = 6  # points within the interval of a byte
+    PROBE = 7  # signs that estimate a flow's divergence
+    VAE_PRIOR = 21
+    VAE_POSTERIOR = 22
+    EDITS = 23  # edits that are scored
+    VAE_EDITS = 24  # the number of a latent that is edited
+    SHUFFLE = 101  # choices of images
+    SUBSETS = 1001  # the first stream of KID's subsets, two per subset
+    COMPLETING = 10_001  # the last resampling; each group of particles has one of the streams after it
 
 
 def _shift(x: Tensor, bits: int) -> Tensor:
@@ -51,7 +74,7 @@ def to_float64(x: Tensor) -> Tensor:
     return (x.cpu() if x.device.type == "mps" else x).double()
 
 
-def uniform(seeds: Tensor, count: int, stream: int = 0) -> Tensor:
+def uniform(seeds: Tensor, count: int, stream: int = Stream.PRIOR) -> Tensor:
     """Uniform numbers in [0, 1), float64 with 53 random bits; `stream` separates independent uses of one seed.
 
     seeds (B,) int64 -> (B, count), on the device of the seeds, or on the CPU if that device has no float64 (MPS)
@@ -63,7 +86,7 @@ def uniform(seeds: Tensor, count: int, stream: int = 0) -> Tensor:
     return _shift(bits, 11).to(torch.float64) * 2.0**-53
 
 
-def normal(seeds: Tensor, count: int, stream: int = 0) -> Tensor:
+def normal(seeds: Tensor, count: int, stream: int = Stream.PRIOR) -> Tensor:
     """Standard normal numbers, float32: seeds (B,) int64 -> (B, count), on the same device as `uniform`"""
     return torch.special.ndtri(uniform(seeds, count, stream).clamp_min(2.0**-54)).float()  # 0 would be minus infinity
 

@@ -18,6 +18,7 @@ from npdraw.data import binarise, is_images
 from npdraw.data.images import every_nth
 from npdraw.data.pictures import LOOKED_AT, looks_like_paper, open_picture
 from npdraw.errors import InputError
+from npdraw.inscription import Inscription, read_inscription
 from npdraw.model import NPDraw
 
 Images = Tensor | npt.NDArray[Any] | Image.Image | str | Path | Sequence["Images"]
@@ -39,7 +40,7 @@ def reading_for(model: NPDraw, source: str) -> Reading:
     )
 
 
-def light_on_dark(model: NPDraw, images: Tensor, said: show.Inscription | None) -> bool:
+def light_on_dark(model: NPDraw, images: Tensor, said: Inscription | None) -> bool:
     """Whether images (N,C,H,W) uint8 were light on dark before they were inverted like the model's training images.
     Such a model knows only ink on paper. The test is the one that training applies to a set, though these images may
     be few, or only one. A picture that npdraw made counts as ink on paper, however dark it is."""
@@ -49,7 +50,7 @@ def light_on_dark(model: NPDraw, images: Tensor, said: show.Inscription | None) 
 
 def read_picture(model: NPDraw, name: str, data: bytes) -> tuple[Tensor, list[str]]:
     """A picture file called `name` as a model sees it, (1,C,H,W) uint8, and notes for the user."""
-    said = show.inscription(data)
+    said = read_inscription(data)
     if said is not None and (own := own_pixels(model, data)) is not None:
         return own, []
     pixels, notes = open_picture(name, data, reading_for(model, name))

@@ -10,27 +10,24 @@ Choices:
 
 import base64
 import io
-import json
 import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 import torch
 import torch.nn.functional as F
 from PIL import Image, ImageDraw, ImageFont
-from PIL.PngImagePlugin import PngInfo
 from torch import Tensor
 
 from npdraw.canvas import cell_pixels, render_steps, to_bytes
-from npdraw.config import EVALUATIONS
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.extras import need
 from npdraw.files import replacing
-from npdraw.noise import is_seed
+from npdraw.inscription import Inscription
 from npdraw.progress import Progress
 
 if TYPE_CHECKING:
@@ -50,7 +47,6 @@ LAST_SECONDS = 2.0  # how long an animation pauses before it repeats
 EDIT_WIDTH, COMPLETION_WIDTH = 140, 100  # most and least width of an image in these sheets, where whole factors allow
 COMPLETIONS_IN_ROW = 9
 HATCH = 4  # width in pixels of the stripes over free cells
-KEYWORD = "npdraw"  # key of the text in a PNG that holds its drawing
 
 
 def to_uint8(images: Tensor) -> Pixels:
@@ -270,30 +266,6 @@ def save_animation(
     return paths
 
 
-class Inscription(NamedTuple):
-    """What a PNG says about its drawing: the drawing, the model's name and the hash of its weights (16 digits). For a
-    sample also its seed; for a picture by a flow also the freedom and the evaluations that it was made with."""
-
-    drawing: Drawing
-    model: str
-    weights: str
-    seed: int | None
-    freedom: float | None = None
-    evaluations: int | None = None
-
-    @property
-    def told(self) -> dict[str, float]:
-        """The settings that `NPDraw.decode` needs, beside the seed, to make the same picture."""
-        told = {"freedom": self.freedom, "evaluations": self.evaluations}
-        return {name: value for name, value in told.items() if value is not None}
-
-    def info(self) -> PngInfo:
-        """The text that goes into a PNG (`save(..., pnginfo=...)`). `inscription` reads it again."""
-        info, said = PngInfo(), self._asdict() | {"drawing": json.loads(self.drawing.to_json())}
-        info.add_itxt(KEYWORD, json.dumps(said), zip=True)
-        return info
-
-
 def save_picture(image: Image.Image, path: Path | str, said: Inscription | None = None) -> Path:
     """Write one PNG."""
     with replacing(Path(path)) as temporary:
@@ -306,30 +278,6 @@ def png(image: Image.Image, said: Inscription | None = None, small: bool = True)
     buffer = io.BytesIO()
     image.save(buffer, "PNG", optimize=small, pnginfo=said and said.info())
     return buffer.getvalue()
-
-
-def inscription(data: bytes) -> Inscription | None:
-    """What the text in a PNG says, without decoding its pixels; None if there is no text or no valid one."""
-    try:
-        with Image.open(io.BytesIO(data), formats=["PNG"]) as image:
-            said = json.loads(image.info[KEYWORD])
-        drawing, seed = Drawing.from_json(json.dumps(said["drawing"])), said["seed"]
-        seed = seed if is_seed(seed) else None
-        if len(drawing) == 1 and all(isinstance(said[k], str) for k in ("model", "weights")):
-            return Inscription(drawing, said["model"], said["weights"], seed, **settings_in(said))
-    except Exception:  # the file is not trusted, and Pillow and JSON raise many kinds of errors
-        pass
-    return None
-
-
-def settings_in(said: Mapping[str, Any]) -> dict[str, Any]:
-    """The valid settings (freedom, evaluations) beside a drawing in a PNG or JSON file, which is not trusted."""
-    found = dict[str, Any]()
-    if type(freedom := said.get("freedom", -1)) in (int, float) and 0 <= freedom <= 1:
-        found["freedom"] = float(freedom)
-    if type(evaluations := said.get("evaluations", 0)) is int and 1 <= evaluations <= EVALUATIONS:
-        found["evaluations"] = evaluations
-    return found
 
 
 def png_data_uri(image: Image.Image) -> str:

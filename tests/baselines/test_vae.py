@@ -13,6 +13,7 @@ from npdraw.baselines import vae
 from npdraw.baselines.vae import LATENT, VAE, Loss, load_vae, train_vae
 from npdraw.data import Subset
 from npdraw.errors import InputError, TrainingError
+from npdraw.noise import Stream
 from npdraw.progress import Progress
 from npdraw.training import loop
 from training import tiny
@@ -130,7 +131,7 @@ def test_a_seed_is_one_picture_in_any_company() -> None:
 
 
 def test_latents_of_the_prior_are_standard_normal_and_of_the_posterior_as_it_says() -> None:
-    z = vae.latents(0, 4000, vae.PRIOR_STREAM, torch.device("cpu"))
+    z = vae.latents(0, 4000, Stream.VAE_PRIOR, torch.device("cpu"))
     assert z.mean(0).abs().max() < 0.08 and (z.std(0) - 1).abs().max() < 0.06
     assert abs(float((z.abs() < 1).float().mean()) - 0.6827) < 0.01
     model, image = untrained(), some(1)

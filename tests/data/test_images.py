@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from npdraw.data import PUBLIC, ImageSet, Subset, binarise, images, is_images, is_pictures, load
+from npdraw.data import PUBLIC_SETS, ImageSet, Subset, binarise, images, is_images, is_pictures, load
 from npdraw.errors import InputError
 from reference import splitmix_uniform
 
@@ -191,7 +191,7 @@ def test_other_sources_are_refused_with_what_is_accepted(tmp_path: Path) -> None
         with pytest.raises(InputError) as caught:
             load(source)
         assert str(caught.value).endswith(f"; {source} {problem}") and "\n" not in str(caught.value)
-        for word in ("digits", *PUBLIC, "folder", ".zip", ".npz", ".parquet", "chardata.mat", "hf:"):
+        for word in ("digits", *PUBLIC_SETS, "folder", ".zip", ".npz", ".parquet", "chardata.mat", "hf:"):
             assert word in str(caught.value)
 
 

@@ -15,7 +15,7 @@ from PIL import Image
 from evaluation.extractors import Projection
 from npdraw import editing, show, store
 from npdraw.canvas import to_bytes
-from npdraw.cli import inputs
+from npdraw.cli import outputs
 from npdraw.cli.main import main
 from npdraw.completing import complete
 from npdraw.config import Reading, Split
@@ -26,6 +26,7 @@ from npdraw.drawing import Drawing
 from npdraw.evaluation import diagnosis, edits
 from npdraw.evaluation.frechet import Moments, frechet
 from npdraw.evaluation.protocol import PROTOCOLS, Sides, sides
+from npdraw.inscription import Inscription, read_inscription
 from npdraw.model import NPDraw
 from npdraw.reading import as_seen
 from training import tiny
@@ -161,7 +162,7 @@ def test_a_seed_is_one_picture_in_any_batch_and_file(model: NPDraw, tmp_path: Pa
     said = json.loads((plural / "drawings.json").read_text())
     assert Drawing.from_json(json.dumps(said | {"drawings": said["sketches"]})) == sketches
     for i, folder in ((2, alone), (4, some)):
-        found = show.inscription((folder / f"images/seed-0000{i}.png").read_bytes())
+        found = read_inscription((folder / f"images/seed-0000{i}.png").read_bytes())
         assert found is not None and found.drawing == drawing[i]
     run("sample plain --seeds 0-1 --json", tmp_path / "plain")
     assert "sketches" not in json.loads((tmp_path / "plain/drawings.json").read_text())
@@ -232,7 +233,7 @@ def test_a_photograph_stays_but_where_it_is_edited(model: NPDraw, tmp_path: Path
     after = pixels(tmp_path / "image.png")
     composed, want = edited(model, Path("a.png"), parsed(model, "b"), parsed(model, "a"))
     assert store.load_drawing(tmp_path / "drawing.json") == composed
-    found = show.inscription((tmp_path / "image.png").read_bytes())
+    found = read_inscription((tmp_path / "image.png").read_bytes())
     assert found is not None and found.drawing == composed
     assert np.array_equal(after, want) and not np.array_equal(after[:4], before[:4])
     assert np.array_equal(after[6:], before[6:]), "beyond the seam of half a cell"
@@ -255,7 +256,7 @@ def test_drawn_parts_are_found_again_and_this_is_told(
 def sampled_png(model: NPDraw, seed: int, path: Path, freedom: float | None = None) -> Drawing:
     """A sample as `sample --png` saves it: its picture's parse, its seed and its freedom are in the PNG."""
     images, drawing = model.depict(model.prior.sample(1, seed=seed), seed, freedom=freedom)
-    said = show.Inscription(drawing, "flow", store.weights_hash("flow")[:16], seed, freedom).info()
+    said = Inscription(drawing, "flow", store.weights_hash("flow")[:16], seed, freedom).info()
     Image.fromarray(shown(images)[0]).save(path, pnginfo=said)
     return drawing
 
@@ -289,7 +290,7 @@ def test_an_edit_begins_from_exactly_the_sample(
     assert np.array_equal(pixels(once), want) and not np.array_equal(want, pixels(first))
     twice = run(f"edit flow {once} b.png --region 0,8,12,12", tmp_path / "twice") / "image.png"
     assert np.array_equal(pixels(twice)[:6], want[:6]), "beyond the seam"
-    found = show.inscription(twice.read_bytes())
+    found = read_inscription(twice.read_bytes())
     assert found is not None and (found.drawing.first(6), found.seed) == (composed.first(6), 8)
     back = run(f"edit flow {twice} {first} --region 0,0,12,12", tmp_path / "back")
     assert store.load_drawing(back / "drawing.json") == drawing[1]
@@ -298,7 +299,7 @@ def test_an_edit_begins_from_exactly_the_sample(
 def test_a_picture_cannot_ask_for_a_freedom_that_was_not_learned(tmp_path: Path) -> None:
     strict = store.load_model("strict")
     blank, how = np.zeros((1, SIDE, SIDE), np.uint8), {"freedom": 0.7, "evaluations": 3}
-    inputs.save_signed("strict", blank, strict.sample(1).drawing, [0], [tmp_path / "a.png"], **how)
+    outputs.save_signed("strict", blank, strict.sample(1).drawing, [0], [tmp_path / "a.png"], **how)
     run(f"edit strict {tmp_path / 'a.png'} b.png --region 0,0,12,4", tmp_path / "out")
 
 
@@ -318,7 +319,7 @@ def test_drawings_of_edits_and_completions_say_their_noise(model: NPDraw, tmp_pa
 
 def test_a_sample_without_a_flow_carries_its_drawing(tmp_path: Path) -> None:
     one = run("sample plain --seeds 5 --png", tmp_path) / "images/seed-00005.png"
-    found, plain = show.inscription(one.read_bytes()), store.load_model("plain")
+    found, plain = read_inscription(one.read_bytes()), store.load_model("plain")
     assert found is not None and (found.drawing, found.seed) == (plain.sample(1, seed=5).drawing, 5)
     assert (found.model, found.told) == ("plain", {})
     again = run(f"edit plain {one} {one} --region 0,0,12,4", tmp_path / "again") / "image.png"
@@ -350,7 +351,7 @@ def test_endings_keep_pixels_and_noise_of_their_beginning(model: NPDraw, tmp_pat
         assert np.array_equal(image[:2], pixels(own)[:2]), "the upper row is kept, but for the seam"
     for i in range(3):
         path = out / f"images/completion-000{i + 1}.png"
-        found = show.inscription(path.read_bytes())
+        found = read_inscription(path.read_bytes())
         assert found is not None and (found.drawing, found.seed) == (drawings[i], 9)
         assert np.array_equal(pixels(path), images[i])
 
@@ -506,7 +507,7 @@ def test_an_animation_of_a_large_seed_and_of_a_drawing_that_does_not_fit(
     run("animate flow ~/one.json", tmp_path / "film")
     assert torch.equal(finals.pop(), model.decode(drawing, seed))
     run("complete flow ~/one.json --keep 0-4 --count 1", tmp_path / "out")
-    said = show.Inscription(drawing.first(2), "flow", store.weights_hash("flow")[:16], 3).info()
+    said = Inscription(drawing.first(2), "flow", store.weights_hash("flow")[:16], 3).info()
     Image.fromarray(pixels(own)).save(own, pnginfo=said)  # written by hand: the picture is drawn anew
     run(f"animate flow {own}", tmp_path / "film")
     assert len(finals) == 1

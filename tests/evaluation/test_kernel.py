@@ -12,7 +12,7 @@ import distances_reading as reading
 from npdraw.errors import InputError
 from npdraw.evaluation import kernel
 from npdraw.evaluation.kernel import kernel_distance
-from npdraw.noise import uniform
+from npdraw.noise import Stream, uniform
 
 
 def normal(count: int, dims: int, seed: int) -> Tensor:
@@ -28,7 +28,7 @@ def subset(features: Tensor, size: int, seed: int, stream: int) -> Tensor:
 @pytest.mark.parametrize(("counts", "size", "used"), [((12, 20), 1000, 6), ((12, 20), 5, 5), ((4, 9), 1000, 2)])
 def test_mean_and_spread_over_subsets_as_plain_loops_have_them(counts: tuple[int, int], size: int, used: int) -> None:
     a, b = normal(counts[0], 5, seed=0), normal(counts[1], 5, seed=1) + 1
-    first = kernel._STREAM
+    first = Stream.SUBSETS
     values = [
         reading.squared_discrepancy(subset(a, used, 3, first + 2 * i), subset(b, used, 3, first + 2 * i + 1))
         for i in range(7)
@@ -66,7 +66,7 @@ def test_larger_for_larger_shifts() -> None:
 def test_digits_in_float64() -> None:
     """Far from 0 the terms are 10^9 times their difference, which float32 would lose."""
     a, b = normal(40, 3, seed=0) * 0.1 + 100, normal(40, 3, seed=1) * 0.1 + 100.1
-    first = kernel._STREAM
+    first = Stream.SUBSETS
     want = reading.squared_discrepancy(subset(a, 20, 0, first), subset(b, 20, 0, first + 1))
     assert kernel_distance(a, b, subsets=1).mean == pytest.approx(want, rel=1e-4)
 

@@ -11,9 +11,10 @@ import torch
 from PIL import Image
 
 import reference
-from npdraw import editing, show
+from npdraw import editing
 from npdraw.completing import complete
 from npdraw.drawing import Drawing
+from npdraw.inscription import Inscription, read_inscription
 from studio_client import CELLS, WEIGHTS, ask, drawing_of, good, levels, pixels_of, post, small, studio
 
 VERBS = ("decode", "next", "sample", "complete", "compose", "read", "draw", "export")
@@ -188,9 +189,9 @@ def test_an_exported_png_has_its_drawing_for_the_same_model_alone(tmp_path: Path
     }  # fmt: skip
     path = tmp_path / "drawing.png"
     path.write_bytes(response.content)
-    found = show.inscription(path.read_bytes())
+    found = read_inscription(path.read_bytes())
     assert found is not None and found.drawing == drawing_of(CELLS)
-    foreign = show.Inscription(drawing_of(CELLS), "small", "f" * 16, 12).info()
+    foreign = Inscription(drawing_of(CELLS), "small", "f" * 16, 12).info()
     Image.new("L", (12, 9)).save(path, "PNG", pnginfo=foreign)
     assert good(ask(studio(model), "POST", "/api/read", content=path.read_bytes()))["drawing"] is None
 
@@ -198,8 +199,8 @@ def test_an_exported_png_has_its_drawing_for_the_same_model_alone(tmp_path: Path
 def test_other_files_have_no_drawing_in_them(tmp_path: Path) -> None:
     for name, kind in (("a.png", "PNG"), ("a.jpg", "JPEG"), ("a.gif", "GIF")):
         Image.new("L", (12, 9)).save(tmp_path / name, kind)
-        assert show.inscription((tmp_path / name).read_bytes()) is None
-    assert show.inscription(b"no picture") is None
+        assert read_inscription((tmp_path / name).read_bytes()) is None
+    assert read_inscription(b"no picture") is None
 
 
 @pytest.mark.parametrize(("kind", "start"), [("gif", b"GIF89a"), ("mp4", b"ftyp"), ("json", b"{")])

@@ -10,7 +10,7 @@ import pytest
 import torch
 from PIL import Image
 
-from npdraw import show
+from npdraw.inscription import Inscription, read_inscription
 from npdraw.model import NPDraw
 from studio_client import CELLS, WEIGHTS, ask, drawing_of, good, levels, pixels_of, post, small, studio, visit
 
@@ -120,7 +120,7 @@ def test_without_an_edit_the_picture_is_the_base_itself(inverted: bool, c: int) 
 def test_a_png_that_is_no_longer_as_it_was_written_is_read_like_any_other(model: NPDraw) -> None:
     png = ask(studio(model), "POST", "/api/export", json={"cells": CELLS, "format": "png", "scale": 3}).content
     with Image.open(io.BytesIO(png)) as image:
-        changed, info = image.copy(), show.Inscription(drawing_of(CELLS), "small", WEIGHTS, None).info()
+        changed, info = image.copy(), Inscription(drawing_of(CELLS), "small", WEIGHTS, None).info()
     changed.putpixel((1, 1), 255 - changed.getpixel((1, 1)))
     for other in (changed, changed.convert("RGB"), changed.crop((0, 0, 30, 27)), changed.resize((5, 5))):
         buffer = io.BytesIO()
@@ -238,7 +238,7 @@ def test_files_keep_the_seed(model: NPDraw) -> None:
         good(ask(studio(model), "POST", "/api/read", content=x))["drawing"] for x in (png, export(format="png").content)
     ]
     assert [(x["seed"], x["freedom"]) for x in said] == [(8, 1.0), (None, 0.0)]
-    told = show.inscription(export(format="png", seed=8, freedom=1, evaluations=2).content)
+    told = read_inscription(export(format="png", seed=8, freedom=1, evaluations=2).content)
     assert told is not None and told.told == {"freedom": 1.0, "evaluations": 2}
     assert good(export(format="json", freedom=0.5))["freedom"] == 0.5
     film = export(format="gif", seed=8).content

@@ -167,7 +167,7 @@ def test_a_prior_of_other_settings_is_new_and_the_rest_is_the_models(
     own, found = store.load_model(start), with_prior(start, changes)
     model = trainer.train(found, FEW, tmp_path / "run")
     new = "dropout" not in changes
-    assert trainer.new_prior(found, own.config) == new
+    assert trainer.prior_differs(found, own.config) == new
     assert ("so a new one is trained" in capsys.readouterr().out) == new
     assert torch.equal(model.bank.parts, own.bank.parts)
     for name in ("decoder", "posterior"):

@@ -29,7 +29,7 @@ from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation.cache import keep, weights_digest
 from npdraw.evaluation.features import Pictures
 from npdraw.model import IMAGES_AT_ONCE
-from npdraw.noise import seed_list
+from npdraw.noise import Stream, seed_list
 from npdraw.prior import fixed_batch
 from npdraw.progress import Progress
 
@@ -38,7 +38,6 @@ LATENT, WIDTH, SMALLEST = 32, 64, 4  # numbers of the latent, channels, side of 
 EPOCHS, RATE, AVERAGE = 20, 3e-3, 0.99
 BATCH, SMALLEST_BATCH, BATCH_NUMBERS = 64, 8, 50_000  # images per step: most, fewest; most numbers in them
 LEAST_STEPS, MOST_STEPS = 300, 2000  # steps: bounded, so that no set takes more than minutes on a CPU
-PRIOR_STREAM, POSTERIOR_STREAM = 21, 22  # noise streams of draws of the latent
 
 
 class Loss(NamedTuple):
@@ -121,7 +120,7 @@ class VAE(nn.Module):
         mean, log_variance = torch.cat(found, dim=1)
         if seed is None:
             return mean
-        return mean + (0.5 * log_variance).exp() * latents(seed, len(images), POSTERIOR_STREAM, self.device)
+        return mean + (0.5 * log_variance).exp() * latents(seed, len(images), Stream.VAE_POSTERIOR, self.device)
 
     @torch.no_grad()
     def decode(self, latent: Tensor) -> Tensor:
@@ -134,7 +133,7 @@ class VAE(nn.Module):
 
     def sample(self, n: int = 1, seed: int | Sequence[int] = 0) -> Tensor:
         """New images (n,C,H,W). Image i belongs to seed + i (or seed[i]), in any batch."""
-        return self.decode(latents(seed, n, PRIOR_STREAM, self.device))
+        return self.decode(latents(seed, n, Stream.VAE_PRIOR, self.device))
 
     @torch.no_grad()
     def elbo(self, images: Tensor, seed: int = 0) -> Elbo:
@@ -142,7 +141,7 @@ class VAE(nn.Module):
         found = [Elbo(*torch.zeros(3, 0, device=self.device))]
         for i in range(0, len(images), IMAGES_AT_ONCE):
             x = self._images(images[i : i + IMAGES_AT_ONCE])
-            found.append(self._bound(x, latents(seed + i, len(x), POSTERIOR_STREAM, self.device)))
+            found.append(self._bound(x, latents(seed + i, len(x), Stream.VAE_POSTERIOR, self.device)))
         return Elbo(*(torch.cat(xs) for xs in zip(*found, strict=True)))
 
     def _images(self, images: Tensor) -> Tensor:

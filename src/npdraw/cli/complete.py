@@ -64,7 +64,7 @@ class Complete:
 
     def run(self) -> None:
         from npdraw import editing, show, store
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
         from npdraw.completing import complete_picture
         from npdraw.files import replacing_all
 
@@ -73,11 +73,11 @@ class Complete:
         if not 1 <= self.count <= MOST_COMPLETIONS:
             raise InputError(f"--count must be from 1 to {MOST_COMPLETIONS:,}, not {self.count}")
         box = None if self.region is None else editing.parse_box(self.region)
-        device = inputs.prepare(self.device, self.out)
+        device = outputs.checked_device(self.device, self.out)
         inputs.check_there(self.what)
         files = [self.out / name for name in ("completions.png", "drawings.json")]
         pngs = [self.out / "images" / f"completion-{i + 1:04d}.png" for i in range(self.count)] if self.png else []
-        inputs.check_spared([*files, *pngs], self.what)
+        outputs.check_spared([*files, *pngs], self.what)
         model = store.load_model(self.model, device)
         self.decoding.of(model)  # first, refuse settings that this model does not have
         fixed = inputs.kept_places(model, self.keep or "", box)
@@ -87,7 +87,7 @@ class Complete:
         pngs = pngs[: len(done.drawings)]
         with replacing_all([*files, *pngs]) as (sheet, *written):
             show.save_picture(show.completions_sheet(model, kept, fixed, picture, done), sheet)
-            inputs.save_made(model, self.model, done.pictures, done.drawings, noise, settings, written)
+            outputs.save_made(model, self.model, done.pictures, done.drawings, noise, settings, written)
         say("\n".join(self._lines(model, fixed, done)))
         say_written(*files, *([self.out / "images"] if pngs else []))
 

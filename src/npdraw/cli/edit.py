@@ -39,14 +39,14 @@ class Edit:
     def run(self) -> None:
         from npdraw import editing, show, store
         from npdraw.canvas import to_bytes
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
         from npdraw.evaluation import edits
         from npdraw.files import replacing_all
 
-        box, device = editing.parse_box(self.region), inputs.prepare(self.device, self.out)
+        box, device = editing.parse_box(self.region), outputs.checked_device(self.device, self.out)
         files = [self.out / name for name in ("edit.png", "drawing.json", "image.png")]
         inputs.check_pictures(self.a, self.b)
-        inputs.check_spared(files, self.a, self.b)
+        outputs.check_spared(files, self.a, self.b)
         model = store.load_model(self.model, device)
         self.decoding.of(model)  # first, refuse settings that this model does not have
         places = editing.region(model.grid, box, model.decoder.size)
@@ -57,7 +57,7 @@ class Edit:
         pictures = [a.picture, b.picture, made]
         with replacing_all(files) as (sheet, *written):
             show.save_picture(show.edit_sheet(model, pictures, [a.drawing, b.drawing, composed], places), sheet)
-            inputs.save_made(model, self.model, made, composed, noise, settings, written)
+            outputs.save_made(model, self.model, made, composed, noise, settings, written)
         for name in [name for name, one in (("A", a), ("B", b)) if one.said]:
             say(f"{name} carries its drawing, which is taken as it is")
         say(f"{len(places)} of {model.grid.cells} cells are B's, {int(edited.sum())} of which differ from A's")

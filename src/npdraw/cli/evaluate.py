@@ -63,13 +63,13 @@ class Evaluate:
 
     def run(self) -> None:
         from npdraw import store
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
         from npdraw.data import data_folder
         from npdraw.evaluation import report
         from npdraw.evaluation.evaluation import Evaluation
         from npdraw.evaluation.inception import load_inception
 
-        began, device = time.monotonic(), inputs.prepare(self.device, self.out)
+        began, device = time.monotonic(), outputs.checked_device(self.device, self.out)
         model = store.load_model(self.subject, device) if store.is_model(self.subject) else None
         request, how = self._request(model)
         own = model is not None and self.against in (None, model.config.data.source)

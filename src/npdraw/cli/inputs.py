@@ -1,31 +1,30 @@
-"""The inputs of the verbs: a device, an output folder, seeds, images, drawings to continue; PNGs that carry drawings.
+"""The inputs of the verbs: seeds, places, images, drawings to continue or to animate.
 
 Each is read here in the form that the verbs need. Input that cannot be used is refused with one sentence.
 """
 
 import json
-import os
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 import torch
-from PIL import Image
 from torch import Tensor
 
-from npdraw import derive, editing, pretrained, show, store
-from npdraw.canvas import Grid, Stack, to_unit
+from npdraw import editing, pretrained, store
+from npdraw.canvas import to_unit
 from npdraw.cli.options import Decoding
-from npdraw.config import BankConfig, Config, DataConfig, Reading
-from npdraw.data import PUBLIC, ImageSet, Subset, data_folder, is_images, is_pictures, load, select
+from npdraw.cli.outputs import check_apart, inscribed
+from npdraw.config import Reading
+from npdraw.data import ImageSet, is_images, is_pictures, load, select
 from npdraw.data.folder import SUFFIXES
 from npdraw.data.images import shape_text
-from npdraw.data.pictures import BROKEN, INVERTED, open_picture
-from npdraw.device import pick_device
+from npdraw.data.pictures import INVERTED, open_picture
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.files import read_text
+from npdraw.inscription import Inscription, settings_in
 from npdraw.model import NPDraw
 from npdraw.noise import is_seed
 from npdraw.progress import Progress, say
@@ -33,37 +32,6 @@ from npdraw.reading import EXCHANGED, as_seen, light_on_dark, read_picture, read
 from npdraw.words import did_you_mean, plural
 
 MOST_SEEDS = 1_000_000
-CLASSES_SHOWN = 12  # class names to list, at most
-
-
-def prepare(device: str, out: Path) -> str:
-    """The name of the device, after a check that the device and the output folder can be used."""
-    name = pick_device(device)
-    check_folder(out)
-    return name
-
-
-def check_folder(path: Path) -> None:
-    """Refuse a folder that cannot be written, before any work is done. This creates nothing."""
-    if path.exists() and not path.is_dir():
-        raise InputError(f"{path} is a file; choose a folder for --out")
-    above = next(p for p in (path, *path.absolute().parents) if p.exists())
-    if not above.is_dir() or not os.access(above, os.W_OK):
-        raise InputError(f"cannot write to {path}: {above} is not a writable folder; choose another --out")
-
-
-def check_apart(out: Path, source: str) -> None:
-    """Refuse to write among the user's images: the next reading would take the output for one of them."""
-    if is_images(source) and out.resolve().is_relative_to(Path(source).expanduser().resolve()):
-        raise InputError(f"{out} lies among the images of {source}; choose another --out")
-
-
-def check_spared(files: Iterable[Path], *sources: str | Path) -> None:
-    """Refuse to overwrite an input file."""
-    there = [file for file in files if file.exists()]
-    for path in (Path(source).expanduser() for source in sources):
-        if path.exists() and any(file.samefile(path) for file in there):
-            raise InputError(f"{path} would be overwritten; choose another --out")
 
 
 def check_pictures(*sources: str) -> None:
@@ -79,17 +47,6 @@ def check_there(source: str) -> None:
     if not Path(source).expanduser().exists():
         endings = ", ".join(sorted(SUFFIXES))
         raise InputError(f"{source} does not exist; give one drawing (.json) or one picture ({endings})")
-
-
-def check_unmixed(folder: Path, paths: list[Path], name: str) -> None:
-    """Refuse to write samples of the model `name` to a folder that has pictures by others: the folder would be scored,
-    or learned from, as the samples of one model."""
-    others = sorted(p for p in {*folder.glob("*")} - {*paths} if p.suffix.lower() in SUFFIXES) if paths else []
-    own = store.weights_hash(name)[:16] if others else ""
-    for other in others:
-        found = _inscribed(str(other))
-        if found is None or found.weights != own:
-            raise InputError(f"{other} is not a sample of {name}, but would be taken for one; choose another --out")
 
 
 def parse_seeds(text: str) -> list[int]:
@@ -149,16 +106,10 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
     return images.expand(-1, c.data.channels, -1, -1)
 
 
-def _inscribed(source: str) -> show.Inscription | None:
-    """What npdraw wrote into a picture file; None if npdraw did not write it."""
-    path = Path(source).expanduser()
-    return show.inscription(path.read_bytes()) if path.suffix.lower() == ".png" and path.is_file() else None
-
-
-def drawn_in(model: NPDraw, name: str, source: str) -> show.Inscription | None:
+def drawn_in(model: NPDraw, name: str, source: str) -> Inscription | None:
     """What a PNG (by a verb or the studio) says about its drawing, if it was made with the weights of this model,
     called `name`. The drawing of another model is of no use here, and a message says so."""
-    found = _inscribed(source)
+    found = inscribed(source)
     if found is None:
         return None
     if found.weights != store.weights_hash(name)[:16]:
@@ -177,7 +128,7 @@ class DrawnPicture(NamedTuple):
 
     picture: Tensor  # (1,C,H,W) in [0, 1]
     drawing: Drawing  # tidy
-    said: show.Inscription | None  # what it carries, if its drawing is used
+    said: Inscription | None  # what it carries, if its drawing is used
 
 
 def read_drawn(model: NPDraw, name: str, source: str, by: Literal["parse", "posterior"] = "parse") -> DrawnPicture:
@@ -212,27 +163,7 @@ def made_again(model: NPDraw, path: str, drawing: Drawing, decoding: Decoding, m
             )
     sound = isinstance(seeds, list) and len(seeds) == count and all(map(is_seed, seeds))
     seeds = seeds if sound else list(range(count))
-    return model.decode(sketches[:most], seeds[:most], **decoding.keeping(model, show.settings_in(said))), seeds
-
-
-def save_signed(
-    name: str, pixels: show.Pixels, drawing: Drawing, seeds: Sequence[int | None], paths: Sequence[Path], **how: Any
-) -> None:
-    """Write pictures by the model `name`, (B,H,W) or (B,H,W,3) bytes, as PNGs that carry their drawing, its seed and
-    the flow's settings. There may be fewer paths than pictures."""
-    own = (Path(name).resolve().name, store.weights_hash(name)[:16] if paths else "")
-    for i, path in enumerate(paths):
-        show.save_picture(Image.fromarray(pixels[i]), path, show.Inscription(drawing[i], *own, seeds[i], **how))
-
-
-def save_made(
-    model: NPDraw, name: str, made: Tensor, drawing: Drawing, noise: int, how: dict[str, Any], paths: Sequence[Path]
-) -> None:
-    """Write drawings (JSON, the first path), and as many of their pictures (B,C,H,W) as there are other paths (PNG).
-    With a flow, all say their noise."""
-    seeds = [None if model.has_likelihood else noise] * len(drawing)
-    store.save_drawing(drawing, paths[0], model.bank, **({} if model.has_likelihood else {"seeds": seeds, **how}))
-    save_signed(name, show.to_uint8(model.to_display(made)), drawing, seeds, paths[1:], **how)
+    return model.decode(sketches[:most], seeds[:most], **decoding.keeping(model, settings_in(said))), seeds
 
 
 def read_kept(model: NPDraw, name: str, source: str, decoding: Decoding) -> tuple[Drawing, Tensor, int]:
@@ -355,46 +286,6 @@ def is_ink(model: NPDraw | None, source: str | None) -> bool:
     if model is not None:
         return model.config.data.ink
     return source in presets and store.read_config(presets[source]).data.ink
-
-
-def tell(data: ImageSet, source: str, data_dir: Path | None) -> list[str]:
-    """What an image set holds, line by line; this follows what `load_shown` prints."""
-    lines = []
-    for kind, values in data.labels.get("train", {}).items():
-        found, counts = values.unique(return_counts=True)
-        names = data.names.get(kind, ())
-        shown = ", ".join(names[:CLASSES_SHOWN]) + (", ..." if len(names) > CLASSES_SHOWN else "")
-        span = f"{int(counts.min()):,}" + (f" to {int(counts.max()):,}" if counts.min() < counts.max() else "")
-        lines.append(f"{kind}: {len(found):,}" + (f" ({shown})" if shown else "") + f", {span} training images each")
-    images = Subset(data.train)
-    shares = images.histogram.double()
-    shares /= shares.sum(1, keepdim=True)  # (C,256)
-    levels = torch.arange(256, dtype=torch.float64) / 255
-    mean = shares @ levels
-    spread = (shares @ levels**2 - mean**2).clamp_min(0).sqrt()
-    figures = (" ".join(f"{float(v):.4f}" for v in values) for values in (mean, spread))
-    lines.append("mean {}, standard deviation {} of training pixels in [0, 1]".format(*figures))
-    lines.append("two levels, ink and none" if images.two_levels else "many levels")
-    presets = store.presets()
-    c = store.read_config(presets[source]) if source in presets else None
-    grid = Grid(*c.canvas_size, c.bank.part_size) if c else derive.grid_for(data)
-    cells = f"{grid.rows} x {grid.columns} cells of {grid.part_size} x {grid.part_size}"
-    lines.append(f"as a drawing: T = {grid.cells} steps, {cells} on a canvas of {grid.width} x {grid.height}")
-    if source in PUBLIC:
-        lines.append(f"downloads: {data_folder(data_dir)}")
-    if data.files:
-        lines.append(f"files: {data.files}")
-        if (data.files / BROKEN).is_file():
-            lines += ["broken files:", *read_text(data.files / BROKEN).splitlines()]
-    return lines
-
-
-def lay_out(images: Stack, bank: BankConfig, canvas: int | None) -> tuple[Config, Grid]:
-    """Config and grid for images (N,C,H,W) on a canvas with this longer side; None: that of the images."""
-    channels, height, width = images.shape[1:]
-    longer = max(height, width) if canvas is None else canvas
-    config = Config(DataConfig(height=height, width=width, channels=channels, canvas=longer), bank=bank)
-    return config, Grid(*config.canvas_size, bank.part_size)
 
 
 def read_prefix(path: Path | None, steps: int | None, model: NPDraw, count: int) -> Drawing | None:

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
 
 from tyro.conf import DisallowNone, FlagCreatePairsOff, Positional, arg
 
-from npdraw.config import EVALUATIONS, Reading
+from npdraw.bounds import MOST_EVALUATIONS
+from npdraw.config import Reading
 from npdraw.errors import InputError
 
 if TYPE_CHECKING:
@@ -55,8 +56,8 @@ class Decoding:
         given = {name: value for name, value in asdict(self).items() if value is not None}
         if given and model.has_likelihood:
             raise InputError(f"--{next(iter(given))} is only for models with a flow, and this one has none; omit it")
-        if "evaluations" in given and not 1 <= given["evaluations"] <= EVALUATIONS:
-            raise InputError(f"--evaluations must be from 1 to {EVALUATIONS}, not {self.evaluations}")
+        if "evaluations" in given and not 1 <= given["evaluations"] <= MOST_EVALUATIONS:
+            raise InputError(f"--evaluations must be from 1 to {MOST_EVALUATIONS}, not {self.evaluations}")
         if "freedom" in given and not 0 <= given["freedom"] <= 1:
             raise InputError(f"--freedom must be from 0 to 1, not {self.freedom}")
         if given.get("freedom") and not model.config.model_stage.noise:

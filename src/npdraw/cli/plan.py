@@ -16,7 +16,8 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow
 from npdraw.model import NPDraw, flow_batch
-from npdraw.prior import AttentionCache, Prior, fixed_batch
+from npdraw.prior import Prior, fixed_batch
+from npdraw.transformer import AttentionCache
 from npdraw.words import first_line, plural
 
 

@@ -69,19 +69,19 @@ class Sample:
 
     def run(self) -> None:
         from npdraw import store
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
         from npdraw.cli.plan import sampling_plan
         from npdraw.evaluation.protocol import draw
 
-        seeds, device = inputs.parse_seeds(self.seeds), inputs.prepare(self.device, self.out)
+        seeds, device = inputs.parse_seeds(self.seeds), outputs.checked_device(self.device, self.out)
         if self.dry_run:
             store.expect_here(self.model)
         model = store.load_model(self.model, device)
         prefix = inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
         pngs = [self.out / "images" / f"seed-{seed:05d}.png" for seed in seeds] if self.png else []
-        inputs.check_unmixed(self.out / "images", pngs, self.model)
+        outputs.check_unmixed(self.out / "images", pngs, self.model)
         if self.prefix is not None and self.json:
-            inputs.check_spared([self.out / "drawings.json"], self.prefix)
+            outputs.check_spared([self.out / "drawings.json"], self.prefix)
         heat = model.config.temperature if self.temperature is None else self.temperature
         settings = self.decoding.shown(model)
         title = self._title(model, len(seeds), heat, settings, prefix is None or len(prefix) == 1)
@@ -115,14 +115,14 @@ class Sample:
 
         from npdraw import show, store
         from npdraw.canvas import to_unit
-        from npdraw.cli import inputs
+        from npdraw.cli import outputs
         from npdraw.files import replacing
 
         pixels, drawing, sketch = show.arrays(drawn.pixels), drawn.drawing, drawn.sketch
         assert drawing is not None and sketch is not None
         settings = self.decoding.shown(model)
         show.save_picture(show.grid(to_unit(drawn.pixels[:MOST_IN_GRID])), self.out / "grid.png")
-        inputs.save_signed(self.model, pixels, drawing, seeds, pngs, **settings)
+        outputs.save_signed(self.model, pixels, drawing, seeds, pngs, **settings)
         if self.npz:
             with replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:
                 np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
@@ -160,14 +160,14 @@ class Reconstruct:
 
     def run(self) -> None:
         from npdraw import show, store
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
         from npdraw.data.images import evenly
         from npdraw.parsing import psnr
         from npdraw.reading import as_seen
 
-        device = inputs.prepare(self.device, self.out)
-        inputs.check_apart(self.out, self.images)
-        inputs.check_spared([self.out / "reconstructions.png"], self.images)
+        device = outputs.checked_device(self.device, self.out)
+        outputs.check_apart(self.out, self.images)
+        outputs.check_spared([self.out / "reconstructions.png"], self.images)
         model = store.load_model(self.model, device)
         settings = self.decoding.keeping(model)
         if self.count < 1:
@@ -212,11 +212,11 @@ class Animate:
         if not self.out.name:
             raise InputError("--out needs a file name")
         from npdraw import show, store
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
 
-        device = inputs.prepare(self.device, self.out.absolute().parent)
-        inputs.check_apart(self.out, self.what)
-        inputs.check_spared(show.animation_paths(self.out), self.what)
+        device = outputs.checked_device(self.device, self.out.absolute().parent)
+        outputs.check_apart(self.out, self.what)
+        outputs.check_spared(show.animation_paths(self.out), self.what)
         if self.what.lower().endswith(".json") and not Path(self.what).expanduser().exists():
             raise InputError(f"{self.what} does not exist; give drawings (.json), or images")
         model = store.load_model(self.model, device)

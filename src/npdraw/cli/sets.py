@@ -4,15 +4,21 @@ import dataclasses
 import math
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
 from npdraw.cli.options import IN_PAIRS, MOST_IN_GRID, DataDir, Device, HowRead, ImageSetName, Maybe, Source, psnr_text
-from npdraw.config import BankConfig, Reading
+from npdraw.config import BankConfig, Config, DataConfig, Reading
 from npdraw.errors import InputError
 from npdraw.progress import say, say_written
 from npdraw.words import plural
+
+if TYPE_CHECKING:
+    from npdraw.canvas import Grid, Stack
+    from npdraw.data import ImageSet
+
+CLASSES_SHOWN = 12  # class names to list, at most
 
 
 @dataclass
@@ -46,17 +52,17 @@ class Bank:
             raise InputError(f"--out {self.out} should end in .safetensors")
         from npdraw import show, store
         from npdraw.bank import build_bank
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
         from npdraw.data import Subset
         from npdraw.extras import need
 
         need("a bank of parts", "train", "kmedoids")  # before images are read
-        inputs.check_folder(self.out.absolute().parent)
+        outputs.check_folder(self.out.absolute().parent)
         if self.parts < 1 or self.patches < 1:
             raise InputError("--parts and --patches must be at least 1")
         data = inputs.load_shown(self.source, self.reading, self.data_dir)
         images = Subset(data.train)
-        config, grid = inputs.lay_out(images, BankConfig(self.part_size, self.parts, self.patches), self.canvas)
+        config, grid = lay_out(images, BankConfig(self.part_size, self.parts, self.patches), self.canvas)
         bank = build_bank(dataclasses.replace(config, seed=self.seed), images, grid)
         store.save_bank(bank, self.out)
         shown = 1 - bank.parts if data.inverted else bank.parts  # as in the original pictures
@@ -87,15 +93,15 @@ class Parse:
     def run(self) -> None:
         from npdraw import parsing, show, store
         from npdraw.canvas import render
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
         from npdraw.drawing import Drawing
 
-        device = inputs.prepare(self.device, self.out)
+        device = outputs.checked_device(self.device, self.out)
         if Path(self.bank).is_file() or self.bank.endswith(".safetensors"):
             bank = store.load_bank(self.bank).to(device)
             images, inverted = inputs.read_images(self.images, self.reading, self.count, self.data_dir)
             images = images.expand(-1, max(images.shape[1], bank.channels), -1, -1)  # grey images also work as colour
-            _, grid = inputs.lay_out(images, BankConfig(bank.part_size), self.canvas)
+            _, grid = lay_out(images, BankConfig(bank.part_size), self.canvas)
         else:
             if self.canvas is not None or self.reading != Reading():
                 raise InputError("--canvas and the options to read pictures need a bank; a model knows both, omit them")
@@ -142,10 +148,10 @@ class DataShow:
         if not 1 <= self.count <= MOST_IN_GRID:
             raise InputError(f"--count must be from 1 to {MOST_IN_GRID:,}, not {self.count}")
         from npdraw import show
-        from npdraw.cli import inputs
+        from npdraw.cli import inputs, outputs
         from npdraw.data.images import evenly
 
-        inputs.check_folder(self.out.absolute().parent)
+        outputs.check_folder(self.out.absolute().parent)
         data = inputs.load_shown(self.source, self.reading, self.data_dir)
         chosen = data.train[evenly(self.count, len(data.train))]
         say_written(show.save_picture(show.grid(chosen.float() / 255), self.out))
@@ -166,4 +172,64 @@ class DataInfo:
         from npdraw.cli import inputs
 
         data = inputs.load_shown(self.source, self.reading, self.data_dir)
-        say("\n".join(inputs.tell(data, self.source, self.data_dir)))
+        say("\n".join([*_content(data), *_drawn_as(data, self.source), *_place(data, self.source, self.data_dir)]))
+
+
+def lay_out(images: "Stack", bank: BankConfig, canvas: int | None) -> tuple[Config, "Grid"]:
+    """Config and grid for images (N,C,H,W) on a canvas with this longer side; None: that of the images."""
+    from npdraw.canvas import Grid
+
+    channels, height, width = images.shape[1:]
+    longer = max(height, width) if canvas is None else canvas
+    config = Config(DataConfig(height=height, width=width, channels=channels, canvas=longer), bank=bank)
+    return config, Grid(*config.canvas_size, bank.part_size)
+
+
+def _content(data: "ImageSet") -> list[str]:
+    """What `load_shown` has not printed about a set: its classes and its pixels."""
+    import torch
+
+    from npdraw.data import Subset
+
+    lines = []
+    for kind, values in data.labels.get("train", {}).items():
+        found, counts = values.unique(return_counts=True)
+        names = data.names.get(kind, ())
+        shown = ", ".join(names[:CLASSES_SHOWN]) + (", ..." if len(names) > CLASSES_SHOWN else "")
+        span = f"{int(counts.min()):,}" + (f" to {int(counts.max()):,}" if counts.min() < counts.max() else "")
+        lines.append(f"{kind}: {len(found):,}" + (f" ({shown})" if shown else "") + f", {span} training images each")
+    images = Subset(data.train)
+    shares = images.histogram.double()
+    shares /= shares.sum(1, keepdim=True)  # (C,256)
+    levels = torch.arange(256, dtype=torch.float64) / 255
+    mean = shares @ levels
+    spread = (shares @ levels**2 - mean**2).clamp_min(0).sqrt()
+    figures = (" ".join(f"{float(v):.4f}" for v in values) for values in (mean, spread))
+    lines.append("mean {}, standard deviation {} of training pixels in [0, 1]".format(*figures))
+    return [*lines, "two levels, ink and none" if images.two_levels else "many levels"]
+
+
+def _drawn_as(data: "ImageSet", source: str) -> list[str]:
+    """The steps and cells of its drawings, with the preset of the set if there is one."""
+    from npdraw import derive, store
+    from npdraw.canvas import Grid
+
+    presets = store.presets()
+    c = store.read_config(presets[source]) if source in presets else None
+    grid = Grid(*c.canvas_size, c.bank.part_size) if c else derive.grid_for(data)
+    cells = f"{grid.rows} x {grid.columns} cells of {grid.part_size} x {grid.part_size}"
+    return [f"as a drawing: T = {grid.cells} steps, {cells} on a canvas of {grid.width} x {grid.height}"]
+
+
+def _place(data: "ImageSet", source: str, data_dir: Path | None) -> list[str]:
+    """Where its files lie, and which of them are broken."""
+    from npdraw.data import PUBLIC_SETS, data_folder
+    from npdraw.data.pictures import BROKEN
+    from npdraw.files import read_text
+
+    lines = [f"downloads: {data_folder(data_dir)}"] if source in PUBLIC_SETS else []
+    if data.files:
+        lines.append(f"files: {data.files}")
+        if (data.files / BROKEN).is_file():
+            lines += ["broken files:", *read_text(data.files / BROKEN).splitlines()]
+    return lines

@@ -44,16 +44,16 @@ class Sweep:
     def run(self) -> None:
         if self.jobs < 1:
             raise InputError(f"--jobs must be at least 1, not {self.jobs}")
-        from npdraw.cli import inputs
+        from npdraw.cli import outputs
         from npdraw.evaluation.inception import load_inception
         from npdraw.sweep.runs import read, write_report
         from npdraw.sweep.work import carry_out
 
         out = self.out or Path("sweeps") / self.file.stem
-        device = inputs.prepare(self.device, out)
+        device = outputs.checked_device(self.device, out)
         runs = read(self.file, out, self.data_dir, self.dry_run or self.report)
         for source in {run.config.data.source for run in runs}:
-            inputs.check_apart(out, source)
+            outputs.check_apart(out, source)
         chosen = [run for run in runs if self.only is None or fnmatchcase(run.name, self.only)]
         if not chosen:
             raise InputError(f"--only {self.only} matches none of {plural(len(runs), 'run')}; one is '{runs[0].name}'")

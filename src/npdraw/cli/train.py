@@ -29,10 +29,10 @@ class Demo:
 
     def run(self) -> None:
         need("the demo", "demo", *TRAINING, "imageio_ffmpeg", "mlxtend")
-        from npdraw.cli import inputs
+        from npdraw.cli import outputs
         from npdraw.cli.demo import demo
 
-        demo(self.out, inputs.prepare(self.device, self.out), say=say)
+        demo(self.out, outputs.checked_device(self.device, self.out), say=say)
 
 
 @dataclass
@@ -65,7 +65,7 @@ class Train:
 
     def run(self) -> None:
         from npdraw import derive
-        from npdraw.cli import inputs
+        from npdraw.cli import outputs
         from npdraw.cli.plan import plan
         from npdraw.evaluation.inception import load_inception
         from npdraw.training.trainer import prepare, train_prepared
@@ -75,8 +75,8 @@ class Train:
             raise InputError(
                 f"{self.target} does not name its images: give --data.source with a set by name, a folder or a file"
             )
-        device = inputs.prepare(self.device, out)
-        inputs.check_apart(out, config.data.source)
+        device = outputs.checked_device(self.device, out)
+        outputs.check_apart(out, config.data.source)
         data = derive.images(config.data.source, config.reading, self.data_dir, self.quiet, self.dry_run)
         run = prepare(config, data, out)
         say("\n".join([str(data), *data.notes]), self.quiet)

@@ -26,7 +26,7 @@ from npdraw.errors import InputError
 from npdraw.progress import Progress
 
 __all__ = [
-    "PUBLIC",
+    "PUBLIC_SETS",
     "Chosen",
     "ImageSet",
     "Subset",
@@ -38,7 +38,7 @@ __all__ = [
     "select",
 ]
 
-PUBLIC: dict[str, Callable[[Path, Path, Progress], ImageSet]] = {
+PUBLIC_SETS: dict[str, Callable[[Path, Path, Progress], ImageSet]] = {
     "mnist": load_mnist,
     "omniglot": load_omniglot,
     "cifar10": load_cifar10,
@@ -59,15 +59,15 @@ def load(
     """
     reading, progress = reading or Reading(), progress or Progress(quiet=True)
     if not str(source):
-        raise InputError(f"images are digits, {', '.join(PUBLIC)}, {OWN}")
+        raise InputError(f"images are digits, {', '.join(PUBLIC_SETS)}, {OWN}")
     path = Path(source).expanduser()
-    if source == "digits" or source in PUBLIC or path.suffix.lower() == ".mat":
+    if source == "digits" or source in PUBLIC_SETS or path.suffix.lower() == ".mat":
         for option, value in reading.asked.items():
             raise InputError(f"{source} is read as it is; omit --{option} {value}")
     if source == "digits":
         return load_digits()
-    if isinstance(source, str) and source in PUBLIC:
-        return PUBLIC[source](data_folder(data_dir), own_folder(data_dir), progress)
+    if isinstance(source, str) and source in PUBLIC_SETS:
+        return PUBLIC_SETS[source](data_folder(data_dir), own_folder(data_dir), progress)
     if isinstance(source, str) and source.startswith("hf:"):
         return load_hub(source, reading, data_folder(data_dir), own_folder(data_dir), progress)
     if path.is_dir():
@@ -82,7 +82,7 @@ def load(
         case ".mat":
             return load_chardata(path)
     problem = "is none of them" if path.exists() else "does not exist"
-    raise InputError(f"images are digits, {', '.join(PUBLIC)}, {OWN}; {source} {problem}")
+    raise InputError(f"images are digits, {', '.join(PUBLIC_SETS)}, {OWN}; {source} {problem}")
 
 
 def is_images(source: str) -> bool:
@@ -93,7 +93,7 @@ def is_images(source: str) -> bool:
 def is_pictures(source: str) -> bool:
     """Whether a word names a user's own images that are separate picture files, which can be resized."""
     path = Path(source).expanduser()
-    if source == "digits" or source in PUBLIC:
+    if source == "digits" or source in PUBLIC_SETS:
         return False
     return source.startswith("hf:") or path.is_dir() or path.suffix.lower() in (".zip", ".parquet")
 
@@ -102,7 +102,7 @@ def is_prepared(source: str, reading: Reading, data_dir: str | Path | None = Non
     """Whether images need no download: the user's own files, and sets that were downloaded and prepared before."""
     if source.startswith("hf:"):
         return (hub_place(source, reading, own_folder(data_dir)) / "set.json").is_file()
-    return source not in PUBLIC or (own_folder(data_dir) / source / "set.json").is_file()
+    return source not in PUBLIC_SETS or (own_folder(data_dir) / source / "set.json").is_file()
 
 
 def data_folder(given: str | Path | None = None) -> Path:

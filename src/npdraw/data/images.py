@@ -15,7 +15,7 @@ import torch
 from torch import Tensor
 
 from npdraw.errors import InputError
-from npdraw.noise import to_float64, uniform
+from npdraw.noise import Stream, to_float64, uniform
 from npdraw.words import kind_and_shape, plural
 
 MIN_SIDE = 4  # pixels: the smallest picture that still has parts
@@ -23,7 +23,6 @@ MIN_IMAGES = 2  # one to train on and one to validate on
 PARTS = ("train", "validation", "test")
 CHUNK_BYTES = 2**25  # of images that are processed at once, so that a large set is never copied
 DIGESTED = 256  # images that a digest covers
-_INK_STREAM = 2  # noise stream of `binarise`
 
 
 @dataclass(frozen=True, eq=False)
@@ -182,7 +181,7 @@ def every_nth(most: int, total: int) -> slice:
 
 def binarise(images: Tensor, seeds: Tensor) -> Tensor:
     """Images (N,C,H,W) in [0, 1] with every pixel drawn as 0 or 1, by seeds (N,): the same in any batch."""
-    draws = uniform(seeds.to(images.device), images[0].numel(), stream=_INK_STREAM).reshape(images.shape)
+    draws = uniform(seeds.to(images.device), images[0].numel(), stream=Stream.INK).reshape(images.shape)
     return (draws < to_float64(images)).float().to(images.device)
 
 

@@ -19,10 +19,9 @@ from torch import Tensor
 from npdraw.config import Split
 from npdraw.data.images import ImageSet, Subset
 from npdraw.errors import InputError
-from npdraw.noise import seed_list, uniform
+from npdraw.noise import Stream, seed_list, uniform
 
 SPLIT_LABELS = {"digits": "class", "characters": "character", "alphabets": "alphabet"}  # the label that each split uses
-_STREAM = 101  # separates the shuffles of this package from the draws of samplers with the same seed
 
 
 class Chosen(NamedTuple):
@@ -66,7 +65,7 @@ def select(data: ImageSet, split: Split, validation: int) -> Chosen:
 
 def shuffled(count: int, seed: int) -> Tensor:
     """A permutation of `range(count)`, (count,) int64. It depends only on the seed, not on the version of torch."""
-    draws = uniform(torch.tensor(seed_list(1, seed)), count, stream=_STREAM)[0]  # (count,)
+    draws = uniform(torch.tensor(seed_list(1, seed)), count, stream=Stream.SHUFFLE)[0]  # (count,)
     return torch.argsort(draws, stable=True)
 
 

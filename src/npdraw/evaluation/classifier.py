@@ -35,7 +35,7 @@ EPOCHS, BATCH, RATE = 12, 64, 3e-3
 LEAST_STEPS, MOST_STEPS = 300, 2500  # steps: few images are seen more often, and 60,000 need no more than a minute
 HELD_OUT = 2000
 SHIFT = 2  # pixels
-MIN_IMAGES = 20  # so that two images are held out and BatchNorm has a batch
+MIN_LABELLED = 20  # so that two images are held out and BatchNorm has a batch
 CLASSIFIED_AT_ONCE = 500  # held-out images that are classified at once
 
 
@@ -141,8 +141,8 @@ def _check(images: Subset, labels: Tensor) -> int:
         raise InputError(
             f"a classifier needs int64 labels of shape ({len(images)},), one per image; got {kind_and_shape(labels)}"
         )
-    if len(images) < MIN_IMAGES:
-        raise InputError(f"{plural(len(images), 'image')} are too few for a classifier; use at least {MIN_IMAGES}")
+    if len(images) < MIN_LABELLED:
+        raise InputError(f"{plural(len(images), 'image')} are too few for a classifier; use at least {MIN_LABELLED}")
     classes = len(labels.unique())
     if classes < 2:
         raise InputError("a classifier needs images of at least 2 classes; all of these have one label")

@@ -22,14 +22,13 @@ from npdraw.editing import from_cells, tidy
 from npdraw.evaluation.protocol import Drawn
 from npdraw.evaluation.score import Score, figure, known
 from npdraw.model import IMAGES_AT_ONCE, NPDraw, flow_batch
-from npdraw.noise import categorical, seed_list, to_float64, uniform
+from npdraw.noise import Stream, categorical, seed_list, to_float64, uniform
 from npdraw.progress import Progress
 from npdraw.words import plural
 
 EDIT_KINDS = {"part": "one part", "box": "3 x 3 cells", "region": "upper rows"}
 BOX, ROWS = 3, 3 / 8  # cells of a box's side; share of the rows in the region
 NEAREST = 8
-_STREAM = 23  # of the random numbers of edits
 
 
 class Share(NamedTuple):
@@ -77,7 +76,7 @@ def edit(drawing: Drawing, parts: Tensor, grid: Grid, kind: str, seed: int) -> t
     """
     own = parts_by_place(tidy(drawing.to("cpu"), parts.cpu(), grid), grid.cells)[0]  # (B,L)
     n = len(own)
-    u = uniform(torch.tensor(seed_list(n, seed)), 3, _STREAM)  # (B,3): the donor, then the place, or row and column
+    u = uniform(torch.tensor(seed_list(n, seed)), 3, Stream.EDITS)  # (B,3): donor, then place, or row and column
     donor = (torch.arange(n) + 1 + (u[:, 0] * (n - 1)).long()) % n  # never itself
     other, places = own[donor], torch.arange(grid.cells)
     if kind == "part":

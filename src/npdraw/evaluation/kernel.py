@@ -18,10 +18,9 @@ import torch
 from torch import Tensor
 
 from npdraw.errors import InputError
-from npdraw.noise import seed_list, to_float64, uniform
+from npdraw.noise import Stream, seed_list, to_float64, uniform
 
 FEWEST = 4  # images on each side: two subsets of two
-_STREAM = 1001  # first noise stream for the choice of subsets, two per subset
 
 
 class Kid(NamedTuple):
@@ -47,7 +46,7 @@ def kernel_distance(a: Tensor, b: Tensor, subsets: int = 100, size: int = 1000, 
         return to_float64(features[picked.to(features.device)])
 
     values = []
-    for stream in range(_STREAM, _STREAM + 2 * subsets, 2):
+    for stream in range(Stream.SUBSETS, Stream.SUBSETS + 2 * subsets, 2):
         x = subset(a, stream)
         values.append(_discrepancy(x, subset(b, stream + 1).to(x.device)))
     return Kid(fmean(values), pstdev(values))

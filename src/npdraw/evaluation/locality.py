@@ -11,23 +11,21 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from npdraw.baselines.vae import LATENT, PRIOR_STREAM, VAE, latents
+from npdraw.baselines.vae import LATENT, VAE, latents
 from npdraw.canvas import Grid, to_bytes
 from npdraw.drawing import Drawing
 from npdraw.evaluation.diagnosis import Seen
 from npdraw.evaluation.edits import Share, around, changes, edit, spread
 from npdraw.evaluation.score import Score, known
 from npdraw.model import NPDraw
-from npdraw.noise import seed_list, uniform
+from npdraw.noise import Stream, seed_list, uniform
 from npdraw.words import plural
-
-_STREAM = 24  # of the random choice of numbers
 
 
 def edit_latent(latent: Tensor, seed: int) -> Tensor:
     """Draw one number of each latent (B,LATENT) again from the prior."""
-    which = (uniform(torch.tensor(seed_list(len(latent), seed)), 1, _STREAM) * LATENT).long().to(latent.device)
-    return latent.scatter(1, which, latents(seed, len(latent), PRIOR_STREAM, latent.device).gather(1, which))
+    which = (uniform(torch.tensor(seed_list(len(latent), seed)), 1, Stream.VAE_EDITS) * LATENT).long().to(latent.device)
+    return latent.scatter(1, which, latents(seed, len(latent), Stream.VAE_PRIOR, latent.device).gather(1, which))
 
 
 def best_spread(before: Tensor, after: Tensor, grid: Grid) -> Share:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
-from npdraw.config import EVALUATIONS
+from npdraw.bounds import MOST_EVALUATIONS
 
 SAMPLES, ENDINGS, PARTICLES = 64, 8, 512  # most per request
 LAST_SEED = 2**53 - 1  # the largest integer that a page can hold
@@ -50,7 +50,7 @@ class Decoding(Request):
     """How a flow makes pictures. Other decoders ignore these settings."""
 
     evaluations: Annotated[
-        int | None, Field(ge=1, le=EVALUATIONS, description="More is better and slower; null: the model's own")
+        int | None, Field(ge=1, le=MOST_EVALUATIONS, description="More is better and slower; null: the model's own")
     ] = None
     freedom: Annotated[
         float | None,
@@ -154,7 +154,7 @@ class Limits(BaseModel):
     samples: int = SAMPLES
     endings: int = ENDINGS
     particles: int = PARTICLES
-    evaluations: int = EVALUATIONS
+    evaluations: int = MOST_EVALUATIONS
 
 
 class FlowSettings(BaseModel):

@@ -28,6 +28,7 @@ from npdraw.canvas import to_bytes, to_unit
 from npdraw.completing import complete
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.inscription import Inscription, read_inscription
 from npdraw.model import NPDraw
 from npdraw.reading import as_seen, from_shown, read_picture
 from npdraw.studio import schemas
@@ -205,7 +206,7 @@ class Service:
             return (drawing.to_json(**origin, seed=asked.seed, freedom=freedom) + "\n").encode()
         if asked.format == "png":
             evaluations = None if self.model.has_likelihood else asked.evaluations
-            said = show.Inscription(drawing, self.name, self.weights, asked.seed, freedom, evaluations)
+            said = Inscription(drawing, self.name, self.weights, asked.seed, freedom, evaluations)
             return show.png(self._picture(self._made(asked.cells, asked, noise, before), asked.scale or 1), said)
         side = max(self.model.decoder.size)
         if (asked.scale or 1) * side > LONGEST_SIDE:
@@ -273,7 +274,7 @@ class Service:
         return show.to_uint8(self.model.to_display(image)).tobytes()
 
     def _origin(self, data: bytes) -> schemas.Origin | None:
-        found = show.inscription(data)
+        found = read_inscription(data)
         if found is None or found.weights != self.weights:
             return None
         try:

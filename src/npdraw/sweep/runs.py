@@ -121,7 +121,7 @@ def _runs(data: Any, out: Path, data_dir: Path | None, dry: bool) -> Iterator[Sw
         except InputError as error:
             where = " ".join(f"{axis}={value}" for axis, value in values.items())
             raise InputError(f"{where}: {error}" if where else str(error)) from None
-        yield SweepRun(values, config, request, out / "runs" / digest(config, request)[:16])
+        yield SweepRun(values, config, request, out / "runs" / task_digest(config, request)[:16])
 
 
 def task(config: Config, request: Request) -> dict[str, Any]:
@@ -129,7 +129,7 @@ def task(config: Config, request: Request) -> dict[str, Any]:
     return {"config": to_dict(config), "scores": asdict(request)}
 
 
-def digest(config: Config, request: Request) -> str:
+def task_digest(config: Config, request: Request) -> str:
     return hashlib.sha256(json.dumps(task(config, request), sort_keys=True).encode()).hexdigest()
 
 
@@ -222,11 +222,11 @@ def lines(runs: Sequence[SweepRun]) -> list[dict[str, Any]]:
     for run in runs:
         about = {"axes": run.setting, "seed": run.config.seed, "state": run.state, "folder": run.folder.name}
         failed = {"log": read_text(run.failure).splitlines()} if run.state == "failed" else {}
-        found.append(about | {"config": digest(run.config, run.request)} | failed | run.result)
+        found.append(about | {"config": task_digest(run.config, run.request)} | failed | run.result)
     return found
 
 
-def table(rows: Sequence[dict[str, Any]]) -> str:
+def results_table(rows: Sequence[dict[str, Any]]) -> str:
     """Markdown with one row per setting: mean ± standard deviation over the finished seeds. What is missing or failed
     is said and not averaged."""
     settings: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
@@ -257,7 +257,7 @@ def _mean(values: Sequence[float | None], runs: int) -> str:
 def write_report(out: Path, runs: Sequence[SweepRun]) -> str:
     """Write results.jsonl and table.md from all that is done so far. Returns the table."""
     rows = lines(runs)
-    text = table(rows)
+    text = results_table(rows)
     write_text(out / "results.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
     write_text(out / "table.md", text + "\n")
     return text

@@ -26,7 +26,7 @@ from npdraw.training.loop import Stage, best_weights, enough_memory, fit, keep_b
 from npdraw.training.run import Run
 from npdraw.training.validation import SampleScore
 
-SHOWN = 64  # samples in the picture
+SAMPLES_SHOWN = 64  # samples in the picture
 SCORED = 1_000  # validation images that stage two is scored on while it trains
 
 
@@ -251,7 +251,7 @@ def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) 
         model.provenance = {**run.provenance, "trained": {"prior": run.best_prior(), "model": kept}}
         model.save_pretrained(run.folder / "model")
         pictures, few, drawn = run.folder / "pictures", images[:16], model.encode(images[:16])
-        show.save_picture(show.grid(model.to_display(model.sample(SHOWN).images)), pictures / "samples.png")
+        show.save_picture(show.grid(model.to_display(model.sample(SAMPLES_SHOWN).images)), pictures / "samples.png")
         rows = {"image": few, "parse": model.render(parses[:16]), "canvas": model.render(drawn)}
         rows = {name: model.to_display(x) for name, x in {**rows, "reconstruction": model.decode(drawn)}.items()}
         show.save_picture(show.pairs(rows), pictures / "reconstructions.png")

@@ -28,7 +28,7 @@ from npdraw.training.fabric import make_fabric
 from npdraw.training.loop import enough_memory
 from npdraw.training.provenance import made_by
 from npdraw.training.run import Run
-from npdraw.training.stages import SHOWN, finish, fit_guide, fit_model, fit_prior
+from npdraw.training.stages import SAMPLES_SHOWN, finish, fit_guide, fit_model, fit_prior
 from npdraw.words import plural
 
 SCORES = ("validation_fid", "validation_fid_768", "validation_kid")  # the number of images decides which
@@ -84,7 +84,7 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
             model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
         if start is not None:
             model.load_state_dict(model.state_dict() | _taken(start, model))
-            if new_prior(config, start.config):
+            if prior_differs(config, start.config):
                 progress.say(f"the prior has other settings than that of {config.init}, so a new one is trained")
         training = resident(parts.train, model, config.seed, config.data.mirrored)
         validation = resident(parts.validation, model, 0)
@@ -101,7 +101,9 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
         kept = fit_model(fabric, run, model, training, validation, progress, scorer)
         with enough_memory(fabric.device, "the model's sizes"):
             if not model.has_likelihood:
-                progress.say(f"model: drawing {SHOWN} samples and some reconstructions; with a flow this takes a while")
+                progress.say(
+                    f"model: drawing {SAMPLES_SHOWN} samples and some reconstructions; with a flow this takes a while"
+                )
             scores = finish(run, model, validation, kept)
             run.log("done", 0, scores)
             if model.has_likelihood:
@@ -119,7 +121,7 @@ def _taken(start: NPDraw, model: NPDraw) -> dict[str, Tensor]:
     """The weights that a model takes from another one. A prior of other sizes is new; `model` has the bank. A flow may
     lack a guide, or the channel of maps in its first layer. That channel starts at 0, so the flow starts unchanged."""
     found, wanted = start.state_dict(), model.state_dict()
-    if new_prior(model.config, start.config):
+    if prior_differs(model.config, start.config):
         found = {name: x for name, x in found.items() if not name.startswith("prior.")}
     for name, x in found.items():
         if name.startswith("decoder.") and x.ndim == 4 and wanted[name].shape[1] == x.shape[1] + 1:
@@ -127,7 +129,7 @@ def _taken(start: NPDraw, model: NPDraw) -> dict[str, Tensor]:
     return found
 
 
-def new_prior(config: Config, start: Config) -> bool:
+def prior_differs(config: Config, start: Config) -> bool:
     """Whether the prior of a config does not fit the weights of the config to start from."""
     own, wanted = fixed(start), fixed(config)
     return any(own[name] != value for name, value in wanted.items() if name.startswith("prior."))
@@ -180,7 +182,7 @@ def _check_start(config: Config) -> str:
         )
     start = store.model_config(config.init)
     own = fixed(start)
-    if new_prior(config, start) and not config.prior_stage.epochs:
+    if prior_differs(config, start) and not config.prior_stage.epochs:
         raise InputError(
             f"the prior has other settings than that of {config.init}, so a new one has to be trained; give "
             "--prior-stage.epochs, or omit the settings of the prior"

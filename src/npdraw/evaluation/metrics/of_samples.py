@@ -9,7 +9,7 @@ from npdraw import show
 from npdraw.data import Subset
 from npdraw.data.splits import shuffled
 from npdraw.evaluation import neighbours as near
-from npdraw.evaluation.classifier import MIN_IMAGES, Classifier, load_classifier
+from npdraw.evaluation.classifier import MIN_LABELLED, Classifier, load_classifier
 from npdraw.evaluation.diagnosis import SHOWN
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.features import Pictures, extract, filled
@@ -61,8 +61,8 @@ def prdc(e: Evaluation) -> Iterator[Score]:
 
 
 def _few_classes(e: Evaluation) -> str:
-    if e.labels is None or len(e.labels.unique()) < 2 or len(e.labels) < MIN_IMAGES:
-        return f"needs at least {MIN_IMAGES} training images of 2 classes"
+    if e.labels is None or len(e.labels.unique()) < 2 or len(e.labels) < MIN_LABELLED:
+        return f"needs at least {MIN_LABELLED} training images of 2 classes"
     return e.too_few(Classifier.spaces["classifier"] + 1)
 
 
