@@ -19,7 +19,7 @@ from npdraw.extras import need
 PROJECT = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 HIDDEN = (
     "lightning", "kmedoids", "tensorboard", "matplotlib", "scipy", "imageio", "imageio_ffmpeg", "mlxtend", "sklearn",
-    "pandas", "huggingface_hub", "pyarrow", "fastapi", "starlette", "uvicorn", "pydantic", "httpx",
+    "pandas", "ray", "huggingface_hub", "pyarrow", "fastapi", "starlette", "uvicorn", "pydantic", "httpx",
 )  # fmt: skip
 
 # Hides packages from this process, then runs one command after another and prints how each of them ended.
@@ -70,6 +70,8 @@ def test_what_works_without_extras_and_what_the_rest_says(tmp_path: Path) -> Non
         'install "npdraw[train]"`',
         "train pictures --size 28": 'pip install "npdraw[train]"',
         "bank pictures --out bank.safetensors": 'pip install "npdraw[train]"',
+        "sweep mine.yaml": "a sweep needs lightning and kmedoids and matplotlib and tensorboard; get them with `pip "
+        'install "npdraw[train]"`',
         "demo": 'pip install "npdraw[demo]"',
         "studio digits": 'the studio needs fastapi and uvicorn; get them with `pip install "npdraw[studio]"`',
         "data info digits": 'pip install "npdraw[demo]"',
@@ -103,9 +105,9 @@ def test_what_is_there_is_not_complained_about() -> None:
 
 
 def test_extras_are_as_they_are_called() -> None:
-    """`all` is every extra for users, and none of their packages is needed by those who want none."""
+    """`all` is every extra for users but `sweep`, and none of their packages is needed by those who want none."""
     extras = PROJECT["optional-dependencies"]
-    assert set(extras) == {"train", "video", "demo", "hub", "studio", "all", "docs", "dev"}
+    assert set(extras) == {"train", "video", "demo", "hub", "studio", "all", "sweep", "docs", "dev"}
     plain = {line.split(">")[0].replace("-", "_").lower() for line in PROJECT["dependencies"]}
     assert plain == {
         "torch", "numpy", "safetensors", "filelock", "platformdirs", "tyro", "rich", "pillow", "pyyaml",

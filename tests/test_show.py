@@ -266,6 +266,15 @@ def test_curves_skip_what_is_not_there(tmp_path: Path) -> None:
     assert sorted(p.name for p in tmp_path.iterdir()) == ["one.png", "three.png"]
 
 
+def test_plots_against_a_setting_have_gaps(tmp_path: Path) -> None:
+    places, known = ["3 %", "10 %", "30 %"], [(9.0, 1.0), (5.0, 0.0), (4.0, 0.5)]
+    whole = show.against(places, {"a": known, "b": known[::-1]}, tmp_path / "whole.png", "share", "FID")
+    gap = show.against(places, {"a": [known[0], None, known[2]], "b": [None] * 3}, tmp_path / "gap.png", "share", "FID")
+    with Image.open(whole) as one, Image.open(gap) as two:
+        assert one.size == two.size and one.tobytes() != two.tobytes()
+        assert len(np.unique(pixels(two).reshape(-1, 3), axis=0)) > 20
+
+
 def test_importing_show_is_cheap() -> None:
     code = "import sys, npdraw.show; print({'matplotlib', 'imageio', 'imageio_ffmpeg'} & set(sys.modules))"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,14 +13,14 @@ import torch
 
 from npdraw import show
 from npdraw.cli.main import main
-from npdraw.sweep import work
+from npdraw.sweep import processes, work
 from npdraw.training import loop
 
 
 class Forked:
     """As much of `subprocess.Popen` as a sweep needs."""
 
-    def __init__(self, command: list[str], stdin: int, stdout: BinaryIO, stderr: int):
+    def __init__(self, command: list[str], stdin: int, stdout: BinaryIO, stderr: int, cwd: None):
         read, self._write = os.pipe()  # as a pipe of `Popen`, it is not inherited by what runs other programs
         self.returncode: int | None = None
         self.pid = os.fork()
@@ -66,23 +66,23 @@ PIPES: list[int] = []
 unhurried = loop.seed_step
 
 
-def seed_step(seed: int, stage: str, step: int, rank: int) -> None:
-    print(f"step {stage} {step}", flush=True)
-    time.sleep(0.03)
-    unhurried(seed, stage, step, rank)
-
-
-def sweep(folder: str, out: str, data_dir: str) -> None:
-    """`npdraw sweep sweep.yaml` with two jobs, in a process group of its own; its output goes to OUT.txt."""
+def sweep(folder: str, out: str, words: list[str], pause: float, environment: dict[str, str]) -> None:
+    """`npdraw` with some words, in a process group of its own; its output goes to OUT.txt."""
     os.setsid()
     os.chdir(folder)
-    os.environ["NPDRAW_COMMIT"] = "none"  # git takes longer than a run
+    os.environ.update(environment, NPDRAW_COMMIT="none")  # git takes longer than a run
     with open(f"{out}.txt", "ab") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
     torch.set_num_threads(1)
+
+    def seed_step(seed: int, stage: str, step: int, rank: int) -> None:
+        print(f"step {stage} {step}", flush=True)
+        time.sleep(pause)
+        unhurried(seed, stage, step, rank)
+
     loop.seed_step = seed_step
     show.curves = lambda *_: None  # as in the tests of training: it takes as long as a tiny run
-    replaced: Any = work
+    replaced: Any = processes
     replaced.subprocess = SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
-    sys.exit(main(["sweep", "sweep.yaml", "--out", out, "--jobs", "2", "--device", "cpu", "--data-dir", data_dir]))
+    sys.exit(main(words))

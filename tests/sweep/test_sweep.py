@@ -1,13 +1,9 @@
 """Sweeps: interrupted and whole ones end in the same table, failures are told, and wrong files are one sentence."""
 
 import json
-import multiprocessing
 import os
 import signal
 import statistics
-import time
-from collections.abc import Callable
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -18,84 +14,22 @@ import yaml
 from npdraw import store
 from npdraw.cli.main import main
 from npdraw.files import write_text
-from npdraw.sweep.runs import SweepRun, read
-from sweep import forked
+from npdraw.sweep.runs import read
+from sweep.small import ends, finish, results, start, steps, sweep, until
 from training import tiny
 
 TABLE_2 = Path(__file__).parents[2] / "experiments" / "table2.yaml"
-FORKS = multiprocessing.get_context("forkserver")  # imports once for all sweeps
-FORKS.set_forkserver_preload(["npdraw.sweep.work", "torch.utils.tensorboard", "kmedoids"])
-SHORT = {"prior_stage.epochs": 1, "model_stage.epochs": 1, "checkpoint_steps": 1, "data.validation": 4}
-
-
-@pytest.fixture
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A working folder with images and a preset file for them."""
-    monkeypatch.chdir(tmp_path)
-    np.savez("strokes.npz", images=tiny.strokes(60)[:, 0].numpy())
-    Path("tiny.yaml").write_text(yaml.safe_dump(tiny.SETTINGS))
-    return tmp_path
-
-
-def sweep(**changes: Any) -> Path:
-    """A sweep file of six tiny runs, with keys changed; None removes a key."""
-    data: dict[str, Any] = {
-        "base": {"preset": "tiny.yaml", **SHORT},
-        "data": "strokes.npz",
-        "axes": [{"parts": {4: {"bank.parts": 4}, 6: {"bank": {"parts": 6}}}}],
-        "seeds": [0, 1, 2],
-        "scores": ["psnr", "nll"],
-        "images": 4,
-    } | changes
-    path = Path("sweep.yaml")
-    path.write_text(yaml.safe_dump({key: value for key, value in data.items() if value is not None}, sort_keys=False))
-    return path
 
 
 def files() -> set[Path]:
     return {path for path in Path().rglob("*") if path.is_file()}
 
 
-def finish(run: SweepRun, value: float | None) -> None:
-    """Write the result of a run that has one score."""
-    write_text(run.folder / "result.json", json.dumps({"scores": {"psnr": {"label": "PSNR", "value": value}}}))
-
-
 # --- interrupted ---
 
 
-def start(out: str) -> BaseProcess:
-    """A sweep in a process group of its own."""
-    process = FORKS.Process(target=forked.sweep, args=(str(Path.cwd()), out, os.environ["NPDRAW_DATA_DIR"]))
-    process.start()
-    return process
-
-
-def until(happened: Callable[[], bool], process: BaseProcess, seconds: float = 60) -> None:
-    end = time.monotonic() + seconds
-    while not happened():
-        assert process.is_alive() and time.monotonic() < end
-        time.sleep(0.02)
-
-
-def ends(process: BaseProcess, code: int = 0) -> None:
-    process.join(120)
-    assert process.exitcode == code
-
-
-def results(out: str) -> dict[Path, int]:
-    """The finished runs, and when each was written."""
-    return {path: path.stat().st_mtime_ns for path in Path(out).glob("runs/*/result.json")}
-
-
-def steps(log: Path) -> list[str]:
-    return [line for line in log.read_text().splitlines() if line.startswith("step ")]
-
-
-def test_killed_twice_it_ends_in_the_table_of_a_whole_one(home: Path) -> None:
+def test_killed_twice_it_ends_in_the_table_of_a_whole_one(home: Path, whole: Path) -> None:
     sweep()
-    ends(start("whole"))
-
     process, at_work = start("killed"), Path("killed/runs")
     until(lambda: sum(len(steps(log)) > 1 for log in at_work.glob("*/log.txt")) == 2, process)
     assert process.pid
@@ -111,15 +45,31 @@ def test_killed_twice_it_ends_in_the_table_of_a_whole_one(home: Path) -> None:
     ends(start("killed"))
 
     table = Path("killed/table.md").read_text()
-    assert table == Path("whole/table.md").read_text() and table.count("| 3 |\n") == 2
+    assert table == (whole / "table.md").read_text() and table.count("| 3 |\n") == 2
     after = results("killed")
     assert len(after) == 6 and before.items() <= after.items()  # none is scored twice
     repeated = []
     for path in after:
         done = steps(path.parent / "log.txt")
         repeated.append(len(done) - len(set(done)))
-        assert set(done) == set(steps(Path(str(path.parent).replace("killed", "whole")) / "log.txt"))
+        assert set(done) == set(steps(whole / "runs" / path.parent.name / "log.txt"))
     assert sum(repeated) <= 2 * 2  # at each kill, of two runs, the step that was not in a checkpoint yet
+
+
+def test_a_budget_stops_runs_at_a_checkpoint(home: Path, whole: Path) -> None:
+    """Steps of 0.3 s, six in each of six runs, two at once: the sweep takes more than 5 s and has 3."""
+    sweep()
+    process = start("out", "--budget", "0.05", pause=0.3)
+    ends(process, 130)
+    told = Path("out.txt").read_text()
+    done = len(results("out"))
+    left = f"{6 - done} runs are" if done < 5 else "1 run is"
+    assert told.endswith(f"npdraw: the budget is spent, and {left} left; the same command goes on\n") and done < 6
+    assert "failed" not in told and "missing: " in told
+    ends(start("out"))
+    assert Path("out/table.md").read_text() == (whole / "table.md").read_text()
+    for log in Path("out/runs").glob("*/log.txt"):
+        assert sorted(steps(log)) == sorted(steps(whole / "runs" / log.parent.name / "log.txt"))  # none is repeated
 
 
 def test_two_sweeps_at_once_do_nothing_twice(home: Path) -> None:
@@ -143,7 +93,7 @@ def test_a_failing_run_is_tried_twice_and_listed(home: Path) -> None:
     told = Path("out.txt").read_text()
     assert told.endswith("npdraw: 1 run failed, twice each; the same command tries again\n")
     assert told.count("tried again: rate=mad") == 1 and told.count("done: rate=good") == 1
-    last = told.partition("failed: rate=mad")[2].partition("| rate")[0]
+    last = told.partition("failed: rate=mad (")[2].partition("written: ")[0]
     assert "npdraw: " in last and "finite" in last
     mad, good = map(json.loads, Path("out/results.jsonl").read_text().splitlines())
     assert (good["state"], mad["state"]) == ("done", "failed")
@@ -200,7 +150,7 @@ def test_only_and_dry_run_write_nothing(home: Path, capsys: pytest.CaptureFixtur
     assert main(command) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:3] for line in lines[:2]] == [["parts=4", "seed=0", "done"], ["parts=4", "seed=1", "missing"]]
-    assert len(lines) == 7 and lines[-1] == "6 runs, 1 done"
+    assert len(lines) == 7 and lines[-1].startswith("6 runs, 1 done; ")
     assert main([*command, "--only", "*seed=2"]) == 0
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()[:-1]] == ["parts=4", "parts=6"]
     assert main([*command, "--only", "parts=5*"]) == 2

@@ -1,4 +1,4 @@
-"""`read`: the runs of a sweep file, each with its folder and its state there; `write_report`: their scores as a table.
+"""`read`: the runs of a sweep file, each with its folder, its steps and its state.
 
 Nothing here trains. A run's folder is named by a hash of its settled config and of what is scored, so a changed file
 finds the runs that it still has, and images that changed are other runs.
@@ -7,8 +7,7 @@ finds the runs that it still has, and images that changed are other runs.
 import hashlib
 import itertools
 import json
-import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -19,16 +18,17 @@ import yaml
 from npdraw import derive
 from npdraw.bank import PartBank
 from npdraw.config import Config, Reading, Split, from_dict, to_dict
+from npdraw.data import ImageSet, select
 from npdraw.errors import InputError
 from npdraw.evaluation.metrics import METRICS
 from npdraw.evaluation.request import Request
-from npdraw.evaluation.score import figure
-from npdraw.files import read_text, write_text
+from npdraw.files import read_text
 from npdraw.model import NPDraw
 from npdraw.training.trainer import settle
 from npdraw.words import did_you_mean, first_line
 
 KEYS = ("base", "axes", "seeds", "scores", "count", "images", "data")
+TASK, RESULT, TRAINED, LOG = "task.json", "result.json", "run", "log.txt"  # in the folder of a run
 SEED = "seed"  # the axis over which the table averages
 Overrides = dict[str, Any]  # by full name: {"bank.parts": 10}
 
@@ -42,6 +42,8 @@ class SweepRun:
     config: Config
     request: Request
     folder: Path
+    steps: dict[str, int]
+    """The steps of each stage of its training, at most."""
 
     @property
     def name(self) -> str:
@@ -54,7 +56,7 @@ class SweepRun:
 
     @property
     def log(self) -> Path:
-        return self.folder / "log.txt"
+        return self.folder / LOG
 
     @property
     def failure(self) -> Path:
@@ -64,7 +66,7 @@ class SweepRun:
     @property
     def result(self) -> dict[str, Any]:
         """What a finished run wrote; {} for any other."""
-        path = self.folder / "result.json"
+        path = self.folder / RESULT
         return dict(json.loads(read_text(path))) if path.is_file() else {}
 
     @property
@@ -121,7 +123,17 @@ def _runs(data: Any, out: Path, data_dir: Path | None, dry: bool) -> Iterator[Sw
         except InputError as error:
             where = " ".join(f"{axis}={value}" for axis, value in values.items())
             raise InputError(f"{where}: {error}" if where else str(error)) from None
-        yield SweepRun(values, config, request, out / "runs" / task_digest(config, request)[:16])
+        folder = out / "runs" / task_digest(config, request)[:16]
+        yield SweepRun(values, config, request, folder, _steps(config, images))
+
+
+def _steps(config: Config, images: ImageSet) -> dict[str, int]:
+    """The steps of each stage, as training counts them on one device."""
+    count = len(select(images, config.split, config.data.validation).train)
+    prior, model = config.prior_stage, config.model_stage
+    epochs = {"prior": prior.epochs, "guide": model.guide_epochs, "model": model.epochs}
+    batches = {"prior": prior.batch, "guide": model.batch, "model": model.batch}
+    return {name: number * (count // min(batches[name], count)) for name, number in epochs.items()}
 
 
 def task(config: Config, request: Request) -> dict[str, Any]:
@@ -211,53 +223,3 @@ def _check(config: Config, request: Request) -> None:
     for name in request.names:
         if reason := METRICS[name].refuses(model):
             raise InputError(f"the metric {name} {reason}")
-
-
-# --- the report ---
-
-
-def lines(runs: Sequence[SweepRun]) -> list[dict[str, Any]]:
-    """One record per run: its values, seed and state, and for a finished run its scores, seconds and machine."""
-    found = []
-    for run in runs:
-        about = {"axes": run.setting, "seed": run.config.seed, "state": run.state, "folder": run.folder.name}
-        failed = {"log": read_text(run.failure).splitlines()} if run.state == "failed" else {}
-        found.append(about | {"config": task_digest(run.config, run.request)} | failed | run.result)
-    return found
-
-
-def results_table(rows: Sequence[dict[str, Any]]) -> str:
-    """Markdown with one row per setting: mean ± standard deviation over the finished seeds. What is missing or failed
-    is said and not averaged."""
-    settings: dict[tuple[tuple[str, str], ...], list[dict[str, Any]]] = {}
-    for row in rows:
-        settings.setdefault(tuple(row["axes"].items()), []).append(row)
-    labels = {key: score["label"].strip() for row in rows for key, score in row.get("scores", {}).items()}
-    cells = [[*(axis for axis in (rows[0]["axes"] if rows else ())), *labels.values(), "seeds"]]
-    for setting, group in settings.items():
-        done = [row["scores"] for row in group if row["state"] == "done"]
-        states = [row["state"] for row in group]
-        short = [f"{states.count(state)} {state}" for state in ("failed", "missing") if state in states]
-        seeds = f"{len(done)} of {len(group)}: {', '.join(short)}" if short else str(len(done))
-        means = [_mean([scores[key]["value"] for scores in done if key in scores], len(done)) for key in labels]
-        cells.append([*(value for _, value in setting), *means, seeds])
-    ruled = [cells[0], ["---"] * len(cells[0]), *cells[1:]]
-    return "\n".join(f"| {' | '.join(row)} |" for row in ruled)
-
-
-def _mean(values: Sequence[float | None], runs: int) -> str:
-    """Mean ± standard deviation (of a sample) of one score. If not all runs have a finite value, it says how many."""
-    known = [value for value in values if value is not None]
-    if not known:
-        return ""
-    spread = f" ± {statistics.stdev(known):.2g}" if len(known) > 1 else ""
-    return figure(statistics.fmean(known)) + spread + (f" ({len(known)} of {runs})" if len(known) < runs else "")
-
-
-def write_report(out: Path, runs: Sequence[SweepRun]) -> str:
-    """Write results.jsonl and table.md from all that is done so far. Returns the table."""
-    rows = lines(runs)
-    text = results_table(rows)
-    write_text(out / "results.jsonl", "".join(json.dumps(row) + "\n" for row in rows))
-    write_text(out / "table.md", text + "\n")
-    return text

@@ -1,18 +1,17 @@
-"""`work`: one run of a sweep, trained and scored, in a process of its own; `carry_out`: all of them, some at a time.
+"""`work`: one run of a sweep, trained and scored. `python -m npdraw.sweep.work` does it in a process of its own.
 
 A run is done when its result.json is there, which is written last. Before that it can be killed at any time: training
 continues from its checkpoint. A process holds the lock of its run, so two sweeps on one folder do nothing twice.
 """
 
+import _thread
 import json
 import math
 import os
-import subprocess
+import signal
 import sys
 import threading
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
@@ -23,6 +22,7 @@ from filelock import FileLock, Timeout
 from npdraw import derive, store
 from npdraw.config import Config, from_dict
 from npdraw.data import data_folder
+from npdraw.device import pick_device
 from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation import report
 from npdraw.evaluation.evaluation import Evaluation
@@ -30,19 +30,18 @@ from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.request import Request
 from npdraw.files import read_text, write_text
 from npdraw.progress import Progress
-from npdraw.sweep.runs import SweepRun, task
+from npdraw.sweep.runs import RESULT, TASK, TRAINED
+from npdraw.training.run import STAGES, Run
 from npdraw.training.trainer import prepare, train_prepared
 
-LOCK, TASK, RESULT = ".lock", "task.json", "result.json"
-TRIES = 2  # of a run that fails
-LAST_LINES = 5  # of the log of a run that failed
-BUSY = 75  # exit code of a process that found its run locked
-POLL = 0.1  # seconds between looks at the processes
+LOCK = ".lock"
+BUSY, STOPPED = 75, 76  # exit codes of a process that found its run locked, and of one whose time was over
 
 
-def work(folder: Path, wait: bool, device: str, data_dir: Path | None, inception: Path | None) -> None:
+def work(folder: Path, wait: bool, device: str, jobs: int, data_dir: Path | None, inception: Path | None) -> None:
     """Train and score the run that `task.json` in a folder describes, or go on with it. If another process does that,
-    wait for it, or raise `Timeout`."""
+    wait for it, or raise `Timeout`. `jobs`: how many runs share the device, which the result notes."""
+    device = pick_device(device)
     with FileLock(folder / LOCK, timeout=-1 if wait else 0):
         if (folder / RESULT).is_file():
             return
@@ -52,7 +51,13 @@ def work(folder: Path, wait: bool, device: str, data_dir: Path | None, inception
         network = partial(load_inception, inception, data_dir)
         images = derive.images(config.data.source, config.reading, data_dir, False, False)
         began = time.monotonic()
-        run = prepare(config, images, folder / "run")
+        run = prepare(config, images, folder / TRAINED)
+        if run.config != config:
+            raise InputError(
+                f"the images of {config.data.source}, or the weights to start from, are not those with which the sweep "
+                "was started; give this machine the same"
+            )
+        before = _steps_done(run)
         if not any(row["stage"] == "done" for row in run.metrics()):
             train_prepared(run, images, device, False, network)
         trained = time.monotonic()
@@ -65,71 +70,24 @@ def work(folder: Path, wait: bool, device: str, data_dir: Path | None, inception
             "scores": {score.key: _finite(asdict(score)) for score in found},
             "notes": notes,
             "seconds": seconds,  # of this process: a run that was interrupted took longer
+            "steps": _steps_done(run) - before,  # of this process too
+            "jobs": jobs,
             "weights": store.weights_hash(run.folder),
             **report.facts(device),
         }
         write_text(folder / RESULT, json.dumps(result, indent=2) + "\n")
 
 
+def _steps_done(run: Run) -> int:
+    """The steps of all stages up to the last checkpoint. A stage may have ended before its last epoch."""
+    stage, step = run.reached
+    before = STAGES[: STAGES.index(stage)]
+    return step + sum({row["stage"]: row["step"] for row in run.metrics() if row["stage"] in before}.values())
+
+
 def _finite(score: dict[str, Any]) -> dict[str, Any]:
     """A score for JSON, which has neither NaN nor infinity."""
     return {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in score.items() if k != "key"}
-
-
-def carry_out(runs: Sequence[SweepRun], jobs: int, how: dict[str, str | None], say: Callable[[str], None]) -> int:
-    """Work on the runs that are not done, `jobs` at a time. Returns how many failed.
-
-    `how` has the other arguments of `work`. A run that another sweep works on comes last, and its process waits then.
-    """
-    todo = {run.folder: run for run in runs if run.state != "done"}
-    waiting = deque((run, 1) for run in todo.values())
-    running: dict[subprocess.Popen[bytes], tuple[SweepRun, int]] = {}
-    put_off: set[Path] = set()
-    failed = 0
-    try:
-        while waiting or running:
-            while waiting and len(running) < jobs:
-                run, attempt = waiting.popleft()
-                say(f"{'starts' if attempt == 1 else 'tried again'}: {run.name} ({run.folder})")
-                running[_start(run, how, run.folder in put_off)] = run, attempt
-            for process in [process for process in running if process.poll() is not None]:
-                process.communicate()  # closes its input
-                run, attempt = running.pop(process)
-                if run.state == "done":
-                    say(f"done: {run.name}")
-                elif process.returncode == BUSY:
-                    say(f"another sweep works on: {run.name}")
-                    put_off.add(run.folder)
-                    waiting.append((run, attempt))
-                elif attempt < TRIES:
-                    waiting.append((run, attempt + 1))
-                else:
-                    failed += 1
-                    last = _last_lines(run, process.returncode)
-                    write_text(run.failure, last + "\n")
-                    say(f"failed: {run.name} ({run.log})\n{last}")
-            time.sleep(POLL)
-    finally:
-        for process in running:
-            process.kill()
-            process.communicate()
-    return failed
-
-
-def _start(run: SweepRun, how: dict[str, str | None], wait: bool) -> "subprocess.Popen[bytes]":
-    """Start the process of a run. Its output goes to the log; the end of its input tells it that this process ended."""
-    if not (run.folder / TASK).is_file():
-        write_text(run.folder / TASK, json.dumps(task(run.config, run.request), indent=2) + "\n")
-    run.failure.unlink(missing_ok=True)
-    command = [sys.executable, "-m", "npdraw.sweep.work", json.dumps({"folder": str(run.folder), "wait": wait, **how})]
-    with open(run.log, "ab") as log:
-        return subprocess.Popen(command, stdin=subprocess.PIPE, stdout=log, stderr=subprocess.STDOUT)
-
-
-def _last_lines(run: SweepRun, code: int) -> str:
-    log = run.log.read_text(encoding="utf-8", errors="replace").splitlines()
-    ended = [f"ended by signal {-code}"] if code < 0 else []
-    return "\n".join(f"  {line}" for line in [*[line for line in log if line.strip()][-LAST_LINES:], *ended])
 
 
 def _end_with_parent() -> None:
@@ -139,14 +97,27 @@ def _end_with_parent() -> None:
     os._exit(1)
 
 
+def stop_at(end: float) -> None:
+    """Do as if Ctrl-C were pressed when the time is over: training stops after its step and saves a checkpoint. Ray's
+    processes block the real signal, and their children inherit that."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    timer = threading.Timer(max(0.0, end - time.time()), _thread.interrupt_main)
+    timer.daemon = True
+    timer.start()
+
+
 def main() -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     how = json.loads(sys.argv[1])
     data_dir, inception = (Path(how[name]) if how[name] else None for name in ("data_dir", "inception"))
     try:
-        work(Path(how["folder"]), how["wait"], how["device"], data_dir, inception)
+        if how["end"] is not None:
+            stop_at(how["end"])
+        work(Path(how["folder"]), how["wait"], how["device"], how["jobs"], data_dir, inception)
     except Timeout:
         sys.exit(BUSY)
+    except KeyboardInterrupt:
+        sys.exit(STOPPED)
     except (InputError, TrainingError) as error:
         sys.exit(f"npdraw: {error}")
 

@@ -87,6 +87,14 @@ class Run:
         return meta["stage"], meta["step"], tensors
 
     @property
+    def reached(self) -> tuple[str, int]:
+        """Stage and step of the last checkpoint; ("prior", 0) if there is none."""
+        if not self._checkpoint.is_file():
+            return STAGES[0], 0
+        meta = read_meta(self._checkpoint, "checkpoint")
+        return meta["stage"], meta["step"]
+
+    @property
     def provenance(self) -> dict[str, Any]:
         """The provenance of the last checkpoint or, if there is none, of this process."""
         if not self._checkpoint.is_file():
