@@ -190,6 +190,8 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"axes": [{"s": {1: {"seed": 1}}}]}, "the axes s and seed both set seed"),
     ({"axes": [{"seed": {1: {"seed": 1}}}]}, "two axes seed"),
     ({"seeds": 3}, "seeds: needs a list of whole numbers"),
+    ({"seeds": {0: 3}}, "seed=0 needs settings of the config"),
+    ({"axes": [{"system": {"other": {"preset": "mnits"}}}]}, "system=other seed=0: there is no mnits"),
     ({"seeds": [0, -1]}, "seed must be from 0"),
     ({"scores": None}, "scores: needs a list of metrics"),
     ({"scores": ["fidd"]}, "there is no metric 'fidd'"),

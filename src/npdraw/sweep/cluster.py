@@ -6,6 +6,7 @@ nodes must share this folder.
 """
 
 import json
+import logging
 import socket
 import sys
 from collections.abc import Collection
@@ -33,7 +34,7 @@ class Cluster:
         import ray
 
         try:
-            ray.init(address=address, log_to_driver=False, logging_level="ERROR")
+            ray.init(address=address, log_to_driver=False, logging_level=logging.ERROR)
         except (ConnectionError, RuntimeError, ValueError) as error:
             hint = "start one with `ray start --head`" if address == "auto" else "check that it runs, and its port"
             raise InputError(f"there is no Ray cluster at {address}; {hint} ({first_line(error)[:120]})") from None

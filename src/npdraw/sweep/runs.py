@@ -9,6 +9,7 @@ import itertools
 import json
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -106,17 +107,13 @@ def _runs(data: Any, out: Path, data_dir: Path | None, dry: bool) -> Iterator[Sw
             near = did_you_mean(str(key), KEYS) or f"; choose among {', '.join(KEYS)}"
             raise InputError(f"a sweep has no {key}{near}")
     request, axes = _request(data), _axes(data)
-    base = _base(data.get("base"), data_dir, dry)
-    if "data" in data:
-        base = _changed(base, {"data.source": data["data"]})
-    if not base.data.source:
-        raise InputError("it does not name its images; give data: with a set by name, a folder or a file")
+    base = cache(partial(_base, data, data_dir, dry))
+    base(None)  # refused before any axis is
     for chosen in itertools.product(*(axis.items() for axis in axes.values())):
         values = dict(zip(axes, (name for name, _ in chosen)))
         try:
-            config = base
-            for _, overrides in chosen:
-                config = _changed(config, overrides)
+            settings = {key: setting for _, overrides in chosen for key, setting in overrides.items()}
+            config = _changed(base(settings.pop("preset", None)), settings)
             images = derive.images(config.data.source, config.reading, data_dir, True, dry)
             config = settle(config, images)
             _check(config, request)
@@ -163,9 +160,11 @@ def _axes(data: dict[str, Any]) -> dict[str, dict[str, Overrides]]:
     listed, seeds = data.get("axes", []), data.get("seeds", [])
     if not isinstance(listed, list):
         raise InputError("axes: needs a list, such as - parts: {few: {bank.parts: 10}, many: {bank.parts: 50}}")
-    if not isinstance(seeds, list) or not all(type(seed) is int for seed in seeds):
+    if isinstance(seeds, list) and all(type(seed) is int for seed in seeds):
+        seeds = {seed: {"seed": seed} for seed in seeds}
+    if not isinstance(seeds, dict):
         raise InputError(f"seeds: needs a list of whole numbers, such as [0, 1, 2], not {seeds!r}")
-    for item in [*listed, *([{SEED: {seed: {"seed": seed} for seed in seeds}}] if seeds else [])]:
+    for item in [*listed, *([{SEED: seeds}] if seeds else [])]:
         name, values = next(iter(item.items())) if isinstance(item, dict) and len(item) == 1 else (None, None)
         if name is None or not isinstance(values, dict) or not values:
             raise InputError(f"an axis is one name with named values, such as parts: {{few: ...}}, not {item!r}")
@@ -179,12 +178,19 @@ def _axes(data: dict[str, Any]) -> dict[str, dict[str, Overrides]]:
     return axes
 
 
-def _base(base: Any, data_dir: Path | None, dry: bool) -> Config:
-    """The config that all runs start from: that of a target of `npdraw train`, with overrides if it is a mapping."""
-    overrides = _flat(base, "base") if not isinstance(base, str) else {"preset": base}
-    if not isinstance(target := overrides.pop("preset", None), str):
+def _base(data: dict[str, Any], data_dir: Path | None, dry: bool, preset: Any) -> Config:
+    """The config that runs start from: that of a target of `npdraw train`, with the overrides of `base`. The target is
+    a preset that an axis names, or else that of `base`."""
+    given = data.get("base")
+    overrides = {"preset": given} if isinstance(given, str) else _flat(given, "base")
+    own = overrides.pop("preset", None)
+    if not isinstance(target := own if preset is None else preset, str):
         raise InputError("base: needs the name of a preset, or a mapping with preset: and the settings to change")
-    return _changed(derive.base(target, Reading(), Split(), data_dir, True, dry), overrides)
+    overrides |= {"data.source": data["data"]} if "data" in data else {}
+    config = _changed(derive.base(target, Reading(), Split(), data_dir, True, dry), overrides)
+    if not config.data.source:
+        raise InputError("it does not name its images; give data: with a set by name, a folder or a file")
+    return config
 
 
 def _flat(overrides: Any, where: str) -> Overrides:
