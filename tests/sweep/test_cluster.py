@@ -56,8 +56,8 @@ def test_a_lost_node_changes_nothing(home: Path, whole: Path, nodes: Nodes) -> N
 @pytest.mark.long
 def test_runs_share_gpus_and_nodes_must_see_their_folder(home: Path, nodes: Nodes) -> None:
     (run,) = read(sweep(axes=None, seeds=None), Path("out").absolute(), None, False)
-    place = Cluster("auto", "auto", 4, True)
-    assert (place.device, place.share, place.slots) == ("cuda", {"num_cpus": 1.0, "num_gpus": 0.25}, 4)
+    place = Cluster("auto", "auto", 6, True)
+    assert (place.device, place.share, place.slots) == ("cuda", {"num_cpus": 1.0, "num_gpus": 0.1666}, 6)
 
     class Elsewhere(Cluster):
         """Asks for the folder of another machine."""

@@ -229,7 +229,7 @@ def test_files_that_are_no_sweeps_are_one_sentence(
     told = capsys.readouterr().err
     assert told.startswith("npdraw: ") and told.count("\n") == 1 and sentence in told
     assert main(["sweep", "none.yaml", "--device", "cpu"]) == 2 and "none.yaml" in capsys.readouterr().err
-    assert main(["sweep", "sweep.yaml", "--jobs", "0"]) == 2
+    assert main(["sweep", "sweep.yaml", "--jobs", "0"]) == main(["sweep", "sweep.yaml", "--budget", "0"]) == 2
 
 
 def test_the_sweep_of_the_paper_is_its_table_2(home: Path) -> None:

@@ -41,7 +41,8 @@ class Cluster:
         self._ray = ray
         there = ray.cluster_resources()
         self.device = device if device != "auto" else "cuda" if there.get("GPU") else "cpu"
-        self.share = {"num_cpus": 1.0} | ({"num_gpus": 1 / jobs} if self.device == "cuda" else {})
+        gpu = 10_000 // jobs / 10_000  # Ray rounds to ten-thousandths: six times 1 / 6 would be more than 1
+        self.share = {"num_cpus": 1.0} | ({"num_gpus": gpu} if self.device == "cuda" else {})
         room = jobs * there.get("GPU", 0) if self.device == "cuda" else there.get("CPU", 0)
         # Ray may queue all runs, and clusters that grow by demand see it. With a budget the queue stays here, since
         # what fits into the time is known when a run starts.
