@@ -15,12 +15,13 @@ import torch
 from torch import Tensor
 
 from npdraw.density import STEPS, log_density
-from npdraw.model import IMAGES_AT_ONCE, NPDraw
+from npdraw.drawing import Drawing
+from npdraw.model import IMAGES_AT_ONCE, NPDraw, flow_batch
 from npdraw.noise import to_float64
 from npdraw.progress import Progress
 
 DRAWS = 5  # of the ELBO per image: enough to estimate its error
-BOUNDED_AT_ONCE, FLOWN_AT_ONCE = 50, 16  # images between two reports of progress
+BOUNDED_AT_ONCE = 50  # images between two reports of progress
 PROBES, REFINED = 2, 16  # of each image's density; images whose density is computed again with twice the steps
 
 
@@ -74,20 +75,27 @@ class FlowBounds(NamedTuple):
 
 def flow_bounds(model: NPDraw, pixels: Tensor, seed: int, progress: Progress) -> FlowBounds:
     """The bound of images (N,C,H,W) uint8 by a model whose decoder is a flow, with `PROBES` probes per image."""
-    progress.start("likelihood", len(pixels))
-    parses, images = model.parse(pixels), list[Tensor]()
-    for i in range(0, len(pixels), FLOWN_AT_ONCE):
-        some = slice(i, i + FLOWN_AT_ONCE)
-        images.append(-log_density(model, pixels[some], parses[some], seed + i, PROBES))
-        progress.step(count=len(images[-1]))
-    few = pixels[:REFINED], parses[:REFINED], seed, PROBES
-    change = -log_density(model, *few, steps=2 * STEPS).mean() - torch.cat(images)[:REFINED].mean()
+    few = min(REFINED, len(pixels))
+    progress.start("likelihood", len(pixels) + 2 * few)  # twice the steps take twice the time
+    parses = model.parse(pixels)
+    images = _densities(model, pixels, parses, seed, STEPS, progress)  # (N,PROBES)
+    refined = _densities(model, pixels[:few], parses[:few], seed, 2 * STEPS, progress)
     at_once = range(0, len(pixels), IMAGES_AT_ONCE)
     drawings = -torch.cat([to_float64(model.prior.log_prob(parses[i : i + IMAGES_AT_ONCE])).cpu() for i in at_once])
-    given, spread = torch.cat(images).mean(1), torch.cat(images).var(1) / PROBES
+    given, spread = images.mean(1), images.var(1) / PROBES
     none = torch.zeros_like(drawings)
     means = (_mean(given + drawings, spread), _mean(given, spread), _mean(drawings, none))
-    return FlowBounds(*means, abs(float(change)))
+    return FlowBounds(*means, abs(float(refined.mean() - images[:few].mean())))
+
+
+def _densities(model: NPDraw, pixels: Tensor, parses: Drawing, seed: int, steps: int, progress: Progress) -> Tensor:
+    """Minus the log-density of each image, by each probe: (N,PROBES)"""
+    found, at_once = list[Tensor](), flow_batch(model.device)
+    for i in range(0, len(pixels), at_once):
+        some = slice(i, i + at_once)
+        found.append(-log_density(model, pixels[some], parses[some], seed + i, PROBES, steps))
+        progress.step(count=len(found[-1]) * steps // STEPS)
+    return torch.cat(found)
 
 
 def _mean(values: Tensor, variances: Tensor) -> Mean:
