@@ -178,7 +178,8 @@ def _continue(
     if step > total or taken != step:
         raise run.misfit(f"it is of step {step:,} of {total:,}, and its optimizer took {taken:g} steps")
     best = {} if stage.kept is None else {f"weights.{k}": v for k, v in stage.kept.state_dict().items()}
-    best |= {"best": torch.zeros((), dtype=torch.float64), **{k: torch.tensor(0) for k in ("epoch", "waited")}}
+    counts = {"epoch", "waited"} if "waited" in extra else {"epoch"}  # older checkpoints do not have both
+    best |= {"best": torch.zeros((), dtype=torch.float64), **{k: torch.tensor(0) for k in counts}}
     run.expect(held, optimizer_layout(optimizer, set(held)), "")
     run.expect(extra, best if extra else {}, "extra.")
     run.expect(group(tensors, "average."), {str(i): v for i, v in enumerate(average.values)}, "average.")
