@@ -489,7 +489,7 @@ def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return found
 
 
-def test_pixels_are_hashed_once_when_they_are_written(folder: Path, counted: list[str]) -> None:
+def test_pixels_are_hashed_once(folder: Path, counted: list[str]) -> None:
     images = load(folder, Reading(invert="yes"))  # which changes what was written first
     assert images.hashes == hashes(images.files) and sorted(counted) == ["test", "train"]
     again = load(folder, Reading(invert="yes"))

@@ -4,8 +4,8 @@ A prepared set is a folder with one raw file per part (`train.u8`: N x C x H x W
 `set.json`, which describes them and their source (a fingerprint). It is written under a temporary name and renamed,
 under a lock: if two processes need it at once, one writes it and the other waits. A set whose fingerprint or file
 sizes do not fit is written again. Opening a set reads only set.json and the labels, so 200,000 faces need no memory.
-The SHA-256 of each raw file is in set.json too, with the time of the file's last change: all pixels are hashed when
-they are written, and again only if the file was changed since.
+The SHA-256 of each raw file is in set.json too, with the time of the file's last change. All pixels are hashed when a
+set is first opened, and again only if the file was changed since.
 """
 
 import hashlib
@@ -13,6 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -87,12 +88,11 @@ class Writer:
         self.inverted = True
 
     def close(self, fingerprint: str) -> None:
-        told = {
-            "version": VERSION, "fingerprint": fingerprint, "shapes": self.shapes, "labels": self.labels,
-            "names": self.names, "notes": self.notes, "inverted": self.inverted,
-            "hashes": {part: _hash(self._file(part)) for part in self.shapes},
-        }  # fmt: skip
-        (self.folder / "set.json").write_text(json.dumps(told), encoding="utf-8")
+        text = json.dumps(
+            {"version": VERSION, "fingerprint": fingerprint, "shapes": self.shapes, "labels": self.labels,
+             "names": self.names, "notes": self.notes, "inverted": self.inverted}
+        )  # fmt: skip
+        (self.folder / "set.json").write_text(text, encoding="utf-8")
 
     def _file(self, part: str) -> Path:
         return self.folder / f"{part}.u8"
@@ -162,7 +162,7 @@ def _open(folder: Path, name: str, fingerprint: str) -> ImageSet:
     found = json.loads((folder / "set.json").read_text(encoding="utf-8"))
     if (found["version"], found["fingerprint"]) != (VERSION, fingerprint):
         raise ValueError(f"{folder} was made of something else")
-    images, labels, hashes = {}, {}, dict(found.get("hashes", {}))  # older sets have none
+    images, labels, hashes = {}, {}, dict(found.get("hashes", {}))  # a set just written has none
     for part, shape in found["shapes"].items():
         file = folder / f"{part}.u8"
         if file.stat().st_size != np.prod(shape, dtype=np.int64):
@@ -187,6 +187,7 @@ def _open(folder: Path, name: str, fingerprint: str) -> ImageSet:
         files=folder,
     )
     if hashes != found.get("hashes"):
-        write_text(folder / "set.json", json.dumps(found | {"hashes": hashes}))
+        with suppress(OSError):  # then they are computed again the next time
+            write_text(folder / "set.json", json.dumps(found | {"hashes": hashes}))
     opened.hashes.update({part: sha256 for part, (sha256, _) in hashes.items()})
     return opened
