@@ -591,10 +591,9 @@ def test_a_folder_is_flushed_after_the_rename(tmp_path: Path, monkeypatch: pytes
     original = os.replace
     monkeypatch.setattr(os, "fsync", fsync)
     monkeypatch.setattr(os, "replace", rename)
-    with replacing_all([tmp_path / "a", tmp_path / "b"]) as paths:
-        for path in paths:
-            path.touch()
-    assert done == ["file", "file", "rename", "rename", "folder"]
+    write_text(tmp_path / "a", "text")
+    write_tensors(tmp_path / "b", "bank", {"x": torch.ones(1)})
+    assert done == ["file", "rename", "folder"] * 2
 
 
 def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:

@@ -52,15 +52,14 @@ def replacing_all(paths: Sequence[Path]) -> Iterator[list[Path]]:
                 os.fsync(file.fileno())
         for temporary, path in zip(temporaries, paths):
             os.replace(temporary, path)
-        for folder in {path.parent for path in paths}:
-            sync_folder(folder)
     finally:
         for temporary in temporaries:
             temporary.unlink(missing_ok=True)
 
 
 def sync_folder(folder: Path) -> None:
-    """Flush the names of a folder's files to disk, so that renames outlive a power cut. Some file systems cannot."""
+    """Flush the names of a folder's files to disk, so that renames outlive a power cut. Some file systems cannot. It is
+    not done for pictures, of which there may be thousands."""
     if flag := getattr(os, "O_DIRECTORY", 0):  # no Windows
         with suppress(OSError):
             opened = os.open(folder, os.O_RDONLY | flag)
@@ -94,6 +93,7 @@ def _is_other(process: int) -> bool:
 def write_text(path: str | Path, text: str) -> None:
     with replacing(Path(path)) as temporary:
         temporary.write_text(text, encoding="utf-8")
+    sync_folder(Path(path).parent)
 
 
 def read_text(path: str | Path) -> str:
@@ -120,6 +120,7 @@ def write_tensors(path: str | Path, kind: str, tensors: dict[str, Tensor], meta:
         mode = temporary.stat().st_mode  # the usual mode of a new file; save_file makes it readable only by its owner
         save_file(plain, temporary, metadata={"npdraw": json.dumps(header)})
         temporary.chmod(mode)
+    sync_folder(Path(path).parent)
 
 
 def read_tensors(path: str | Path, kind: str) -> tuple[dict[str, Tensor], dict[str, Any]]:

@@ -356,6 +356,12 @@ def longer(x: torch.Tensor) -> torch.Tensor:
     return torch.cat([x, x])
 
 
+def without_optimizer(path: Path) -> None:
+    tensors, meta = read_tensors(path, "checkpoint")
+    rest = {k: v for k, v in tensors.items() if not k.startswith("optimizer.")}
+    write_tensors(path, "checkpoint", rest, meta)
+
+
 WEIGHT = "model.decoder.out.weight"
 MISFITS: dict[str, tuple[Callable[[Path], None], str]] = {
     "missing weight": (edited(f"weights.{WEIGHT}", None), "it lacks weights.model.decoder.out.weight"),
@@ -365,11 +371,12 @@ MISFITS: dict[str, tuple[Callable[[Path], None], str]] = {
     "missing average": (edited("average.0", None), "it lacks average.0"),
     "reshaped average": (edited("average.1", longer), "average.1 is float32 of"),
     "missing moment": (edited("optimizer.0.exp_avg", None), "it lacks optimizer.0.exp_avg"),
+    "no moments": (without_optimizer, "but its optimizer took 0 steps"),
     "reshaped moment": (edited("optimizer.0.exp_avg_sq", longer), "optimizer.0.exp_avg_sq is float32 of"),
     "foreign moment": (edited("optimizer.x", longer), "it has a foreign optimizer.x"),
     "half an extra": (edited("extra.best", longer), "it lacks extra.epoch"),
-    "a step too far": (rewritten(step=9999), "it is of step 9,999 of 25, and its optimizer took 14 steps"),
-    "a wrong step": (rewritten(step=13), "it is of step 13 of 25, and its optimizer took 14 steps"),
+    "a step too far": (rewritten(step=9999), "it is of step 9,999, but its optimizer took 14 steps"),
+    "a wrong step": (rewritten(step=13), "it is of step 13, but its optimizer took 14 steps"),
     "a stage too few": (rewritten(stage="prior"), "it lacks weights.prior"),
     "no such stage": (rewritten(stage="guide"), "it is of stage guide, which this run does not have"),
 }

@@ -169,14 +169,13 @@ def _mean(fabric: Fabric, value: Tensor) -> Tensor:
 
 
 def _continue(
-    run: Run, stage: Stage, step: int, total: int, tensors: dict[str, Tensor], optimizer: torch.optim.Optimizer,
-    average: Average,
+    run: Run, stage: Stage, step: int, tensors: dict[str, Tensor], optimizer: torch.optim.Optimizer, average: Average
 ) -> None:  # fmt: skip
     """Take up a stage where a checkpoint has it. A checkpoint that does not fit is refused before anything changes."""
     extra, held = group(tensors, "extra."), {k: v for k, v in tensors.items() if k.startswith("optimizer.")}
-    taken = max((float(v.max()) for k, v in held.items() if k.endswith(".step") and v.numel()), default=step)
-    if step > total or taken != step:
-        raise run.misfit(f"it is of step {step:,} of {total:,}, and its optimizer took {taken:g} steps")
+    taken = max((float(v.max()) for k, v in held.items() if k.endswith(".step") and v.numel()), default=0)
+    if taken != step:
+        raise run.misfit(f"it is of step {step:,}, but its optimizer took {taken:g} steps")
     best = {} if stage.kept is None else {f"weights.{k}": v for k, v in stage.kept.state_dict().items()}
     counts = {"epoch", "waited"} if "waited" in extra else {"epoch"}  # older checkpoints do not have both
     best |= {"best": torch.zeros((), dtype=torch.float64), **{k: torch.tensor(0) for k in counts}}
@@ -212,7 +211,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
     optimizer = make_optimizer(trained, stage, device)
     average = Average(trained, stage.ema)
     if step:
-        _continue(run, stage, step, total, tensors, optimizer, average)
+        _continue(run, stage, step, tensors, optimizer, average)
     run.rewind(stage.name, step)
     if config.compile or (config.precision == "auto" and device.type == "cuda"):
         stage.objective.compile(mode=COMPILE)
