@@ -8,6 +8,7 @@ import stat
 import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -544,15 +545,16 @@ def test_no_flipped_bit_goes_through(tmp_path: Path) -> None:
     meta["made"]["2"] = [3]  # JSON has no tuples
     whole, let_through = path.read_bytes(), 0
     assert equal(read_tensors(path, "checkpoint"), meta)
-    for place in range(len(whole)):
-        for bit in (0, 3, 6):
-            path.write_bytes(whole[:place] + bytes([whole[place] ^ 1 << bit]) + whole[place + 1 :])
-            try:
-                found = read_tensors(path, "checkpoint")
-            except InputError:
-                continue
-            assert equal(found, meta), (place, bit)
-            let_through += 1
+    with open(path, "r+b", buffering=0) as file:
+        for place, byte in enumerate(whole):
+            for bit in (0, 5):
+                file.seek(place)
+                file.write(bytes([byte ^ 1 << bit]))
+                with suppress(InputError):
+                    assert equal(read_tensors(path, "checkpoint"), meta), (place, bit)
+                    let_through += 1
+            file.seek(place)
+            file.write(bytes([byte]))
     assert let_through < 20  # spaces in the header
 
 
