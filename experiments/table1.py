@@ -35,7 +35,7 @@ from card import DRAWN, SEEDS, card, listing, markdown, read_scores
 from marked import points, put
 from npdraw import show, store
 from npdraw.config import Config, fixed
-from npdraw.data import data_folder, load, select
+from npdraw.data import data_folder, load, same_images, select
 from npdraw.device import pick_device
 from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation import report
@@ -124,7 +124,7 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
         data = load(source or name, progress=progress)
         data = replace(data, name=Path(data.name).name, labels=data.labels if SETS[name].classes else {})
         chosen = select(data, c.split, c.data.validation)
-        if c.data.digest not in ("", chosen.train.digest()):
+        if c.data.digest and not same_images(c.data.digest, data, chosen):
             raise InputError(f"{folder} was trained on other images than {source or name} holds; give --data")
         network = load_inception(inception, device=device, progress=progress)
         edits = Request.images if model.has_likelihood else EDITS

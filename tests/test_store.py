@@ -1,10 +1,14 @@
 """Files: what is written comes back bit for bit, and what is not ours is refused in one sentence."""
 
 import json
+import os
 import pickle
 import re
+import stat
+import subprocess
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -510,3 +514,97 @@ def test_a_key_that_a_models_config_should_not_have_is_said_with_its_file(tmp_pa
     (tmp_path / "model.safetensors").touch()
     with pytest.raises(InputError, match=r"config\.json: unknown config key model_stage\.unheard; remove it"):
         store.model_config(tmp_path)
+
+
+# --- checksums -------------------------------------------------------------------------------
+
+
+def meant() -> dict[str, Tensor]:
+    """Tensors of every kind that is stored, and of odd shapes."""
+    torch.manual_seed(0)
+    return {
+        "half": torch.rand(2, 3).bfloat16(),
+        "scalar": torch.tensor(7),
+        "none": torch.zeros(0, 4),
+        "bits": torch.tensor([True, False, True]),
+        "bytes": torch.randint(-127, 128, (5,)).to(torch.int8),
+        "double": torch.rand(2, 3, dtype=torch.float64).T,
+    }
+
+
+def equal(found: tuple[dict[str, Tensor], dict[str, Any]], meta: dict[str, Any]) -> bool:
+    wanted = meant()
+    alike = found[0].keys() == wanted.keys() and found[1] == meta
+    return alike and all(x.dtype == wanted[k].dtype and torch.equal(x, wanted[k]) for k, x in found[0].items())
+
+
+def test_no_flipped_bit_goes_through(tmp_path: Path) -> None:
+    """Of header and body alike: a file with one wrong bit is refused, or its contents are the same."""
+    path, meta = tmp_path / "x.safetensors", {"step": 500, "made": {"by": [1.5, None, "ü"], "2": (3,)}}
+    write_tensors(path, "checkpoint", meant(), meta)
+    meta["made"]["2"] = [3]  # JSON has no tuples
+    whole, let_through = path.read_bytes(), 0
+    assert equal(read_tensors(path, "checkpoint"), meta)
+    with open(path, "r+b", buffering=0) as file:
+        for place, byte in enumerate(whole):
+            for bit in (0, 5):
+                file.seek(place)
+                file.write(bytes([byte ^ 1 << bit]))
+                with suppress(InputError):
+                    assert equal(read_tensors(path, "checkpoint"), meta), (place, bit)
+                    let_through += 1
+            file.seek(place)
+            file.write(bytes([byte]))
+    assert let_through < 20  # spaces in the header
+
+
+def test_a_damaged_model_is_one_sentence(folder: Path) -> None:
+    path = folder / store.WEIGHTS
+    whole = path.read_bytes()
+    start = 8 + int.from_bytes(whole[:8], "little")
+    for body in (bytes(len(whole) - start), whole[start + 8 :] + whole[start : start + 8]):
+        path.write_bytes(whole[:start] + body)
+        refused(lambda: store.load_model(folder), "model.safetensors is damaged", "checksum")
+
+
+def test_files_without_a_checksum_are_read(tmp_path: Path) -> None:
+    path, tensors = tmp_path / "x.safetensors", {"x": torch.arange(6.0)}
+    header = {"kind": "bank", "version": 1, "meta": {"a": 1}}
+    save_file(tensors, path, metadata={"npdraw": json.dumps(header)})
+    assert torch.equal(read_tensors(path, "bank")[0]["x"], tensors["x"]) and files.read_meta(path, "bank") == {"a": 1}
+    for more in ({"crc31": 5}, {"crc32": 5}, {"crc32": None}):
+        save_file(tensors, path, metadata={"npdraw": json.dumps(header | more)})
+        refused(lambda: read_tensors(path, "bank"), str(path))
+
+
+# --- power cuts and killed processes ---------------------------------------------------------
+
+
+def test_a_folder_is_flushed_after_the_rename(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    done = list[str]()
+
+    def fsync(number: int) -> None:
+        done.append("folder" if stat.S_ISDIR(os.fstat(number).st_mode) else "file")
+
+    def rename(one: Path, other: Path) -> None:
+        done.append("rename")
+        original(one, other)
+
+    original = os.replace
+    monkeypatch.setattr(os, "fsync", fsync)
+    monkeypatch.setattr(os, "replace", rename)
+    write_text(tmp_path / "a", "text")
+    write_tensors(tmp_path / "b", "bank", {"x": torch.ones(1)})
+    assert done == ["file", "rename", "folder"] * 2
+
+
+def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    dead, own, other = process.pid, os.getpid(), os.getppid()
+    (tmp_path / "deep").mkdir()
+    kept = [f".x.json.{other}-1.tmp", "deep/x.tmp", "deep/.x.tmp", f"x.{dead}-1.tmp", f"deep/.x.{dead}-1.png"]
+    for name in [*kept, f".x.{dead}-140213.tmp", f"deep/.last.safetensors.{dead}-1.tmp", f".x.{own}-1.tmp"]:
+        (tmp_path / name).touch()
+    files.remove_leftovers(tmp_path)
+    assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == sorted(kept)

@@ -1,6 +1,7 @@
 """Prepared sets: made once, made again when they must be, whole or not there at all."""
 
 import errno
+import hashlib
 import json
 import os
 import shutil
@@ -304,6 +305,7 @@ DAMAGE: dict[str, Callable[[Path], Any]] = {
     "all gone": shutil.rmtree,
     "another version": instead("version", 0),
     "another fingerprint": instead("fingerprint", "0" * 64),
+    "hashes that are none": instead("hashes", {"train": 1}),
     "other shapes": instead("shapes", {"train": [6, 1, 8, 5], "test": [1, 1, 8, 6]}),
     "no training images": instead("shapes", {"test": [1, 1, 8, 6]}),
     **{f"no {key}": without(key) for key in KEYS},
@@ -466,3 +468,57 @@ def test_a_full_disk(tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"No space left on device\); check the free space and .* --data-dir"):
         prepared.prepared(tmp_path / "set", "set", "", build)
     assert [path for path in tmp_path.iterdir() if path.suffix != ".lock"] == []
+
+
+# --- hashes ----------------------------------------------------------------------------------------
+
+
+def hashes(place: Path | None) -> dict[str, str]:
+    """The SHA-256 of the files of images in a folder."""
+    assert place is not None
+    return {path.stem: hashlib.sha256(path.read_bytes()).hexdigest() for path in place.glob("*.u8")}
+
+
+@pytest.fixture
+def counted(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of all files that are hashed from here on. Pixels in memory must not be hashed at all."""
+    found = list[str]()
+    original = prepared._hash
+    monkeypatch.setattr(prepared, "_hash", lambda file: found.append(file.stem) or original(file))
+    monkeypatch.setattr("npdraw.data.images.pixels_hash", None)
+    return found
+
+
+def test_pixels_are_hashed_once(folder: Path, counted: list[str]) -> None:
+    images = load(folder, Reading(invert="yes"))  # which changes what was written first
+    assert images.hashes == hashes(images.files) and sorted(counted) == ["test", "train"]
+    again = load(folder, Reading(invert="yes"))
+    assert again.hashes == images.hashes and len(counted) == 2
+    assert again.digest() == images.digest()
+
+
+def test_an_older_set_is_hashed_once_and_not_prepared_again(
+    folder: Path, counted: list[str], blind: Callable[[], None]
+) -> None:
+    images = load(folder)
+    assert images.files is not None
+    without("hashes")(images.files)
+    counted.clear()
+    blind()
+    for _ in range(2):
+        again = load(folder)
+        assert again.hashes == images.hashes and same(again, images)
+    assert sorted(counted) == ["test", "train"]
+
+
+def test_changed_pixels_are_hashed_again(folder: Path, counted: list[str]) -> None:
+    images = load(folder)
+    assert images.files is not None
+    pixels = bytearray((images.files / "train.u8").read_bytes())
+    pixels[100] ^= 1
+    (images.files / "train.u8").write_bytes(pixels)
+    counted.clear()
+    for _ in range(2):
+        again = load(folder)
+        assert again.hashes == hashes(images.files) and again.digest() != images.digest()
+    assert counted == ["train"]

@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from npdraw.config import Split
-from npdraw.data import Chosen, ImageSet, select
+from npdraw.data import Chosen, ImageSet, images_digest, same_images, select
+from npdraw.data.images import evenly
 from npdraw.errors import InputError
 from reference import splitmix_uniform
 
@@ -221,3 +222,26 @@ def test_labels_of_test_images_are_no_labels_of_training_images() -> None:
 )
 def test_names_for_runs(split: Split, name: str) -> None:
     assert split.name == name
+
+
+def test_the_digest_of_a_runs_images() -> None:
+    """It is of all pixels, and of which images are trained and validated on. Older models know another digest."""
+    pixels = torch.randint(0, 256, (570, 1, 8, 8), generator=torch.Generator().manual_seed(0)).to(torch.uint8)
+    data, split = ImageSet("set", pixels), Split()
+    chosen = select(data, split, 50)
+    digest = images_digest(data, chosen)
+    assert len(digest) == 32 and digest == images_digest(ImageSet("other", pixels.clone()), select(data, split, 50))
+    others = [select(data, Split(seed=1), 50), select(data, split, 49), Chosen(chosen.train, chosen.train)]
+    assert len({digest, *(images_digest(data, other) for other in others)}) == 4
+    read = chosen.train.index[evenly(256, len(chosen.train))]
+    rest = torch.ones(570, dtype=torch.bool).index_fill(0, read, False)
+    exchanged = pixels.clone()
+    exchanged[rest] = exchanged[rest].flip(0)
+    after = ImageSet("set", exchanged)
+    again = select(after, split, 50)
+    assert rest.sum() == 314 and not same_images(digest, after, again)
+    assert same_images(digest, data, chosen) and not same_images("", data, chosen)
+    older = chosen.train.digest_of_some()
+    assert same_images(older, data, chosen) and same_images(older, after, again)  # it never knew more
+    exchanged[read[0]] += 1
+    assert not same_images(older, after, again)

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,11 @@ from torch import Tensor
 
 from evaluation.extractors import Projection
 from npdraw import store
+from npdraw.cli.inputs import read_reference
 from npdraw.cli.main import main
 from npdraw.data import ImageSet, Subset, load, select
+from npdraw.data.images import evenly
+from npdraw.errors import InputError
 from npdraw.evaluation import classifier
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.protocol import PROTOCOLS, sides
@@ -137,6 +141,22 @@ def test_a_run_is_not_scored_on_images_it_was_trained_on(tmp_path: Path, capsys:
     code = main([*words, *QUICK])
     said = "".join(capsys.readouterr())
     assert code == 2 or "trained on other images" in said
+
+
+def test_every_image_of_a_model_must_stay(tmp_path: Path) -> None:
+    """One picture of 570 is another one. A model from before, which knows a digest of some, is recognised."""
+    pixels, file = tiny.strokes(570)[:, 0].numpy(), tmp_path / "mine.npz"
+    np.savez(file, images=pixels)
+    config, data = tiny.config({"data": {"source": str(file), "validation": 10}}), load(file)
+    settled = trainer.settle(config, data)
+    models = [tiny.untrained({"data": asdict(c.data)}) for c in (settled, trainer.older(settled, data))]
+    for model in models:
+        assert len(read_reference(model, "runs/mine", None, tmp_path / "out", None).train) == 570
+    unread = set(range(570)) - set(select(data, config.split, 10).train.index[evenly(256, 560)].tolist())
+    pixels[min(unread)] ^= 1
+    np.savez(file, images=pixels)
+    with pytest.raises(InputError, match="was trained on other images than"):
+        read_reference(models[0], "runs/mine", None, tmp_path / "out", None)
 
 
 def test_a_classifier_of_other_images_is_another(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

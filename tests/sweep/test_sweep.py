@@ -13,8 +13,10 @@ import yaml
 
 from npdraw import store
 from npdraw.cli.main import main
+from npdraw.data import load
 from npdraw.files import write_text
-from npdraw.sweep.runs import read
+from npdraw.sweep.runs import read, task_digest
+from npdraw.training.trainer import older
 from sweep.small import ends, finish, results, start, steps, sweep, until
 from training import tiny
 
@@ -156,6 +158,18 @@ def test_only_and_dry_run_write_nothing(home: Path, capsys: pytest.CaptureFixtur
     assert main([*command, "--only", "parts=5*"]) == 2
     assert capsys.readouterr().err == "npdraw: --only parts=5* matches none of 6 runs; one is 'parts=4 seed=0'\n"
     assert files() == before
+
+
+def test_runs_that_know_a_digest_of_some_images_are_found(home: Path) -> None:
+    """As all did before there was one of every image. They go on in their folders."""
+    first, second, *_ = read(sweep(), Path("out"), None, False)
+    data = load(first.config.data.source)
+    config = older(first.config, data)
+    folder = Path("out") / "runs" / task_digest(config, first.request)[:16]
+    folder.mkdir(parents=True)
+    found, other, *_ = read(sweep(), Path("out"), None, False)
+    assert (found.folder, found.config, found.values) == (folder, config, first.values) and first.folder != folder
+    assert other == second
 
 
 def test_names_change_no_run_and_scores_do(home: Path) -> None:

@@ -44,6 +44,7 @@ def test_a_run_says_what_made_it(
         "data": store.read_config(tmp_path / "run" / "config.yaml").data.digest,
         "torch": torch.__version__,
         "device": "cpu",
+        "threads": torch.get_num_threads(),
         "trained": {"prior": {"epoch": losses.index(best) + 1, "validation": best}, "model": {"epoch": 2}},
     }
     assert main(["info", str(tmp_path / "run")]) == 0

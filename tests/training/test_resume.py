@@ -1,6 +1,7 @@
 """A run that stops, for whatever reason, and goes on with the same command ends where it would have ended."""
 
 import os
+import shutil
 import signal
 import time
 from collections.abc import Callable
@@ -11,8 +12,10 @@ import pytest
 import torch
 
 from npdraw import store
-from npdraw.files import replacing, write_tensors
-from npdraw.training import loop, stages
+from npdraw.errors import InputError
+from npdraw.files import read_meta, read_tensors, replacing, write_tensors
+from npdraw.training import loop, stages, trainer
+from npdraw.training.run import Run
 from training import tiny
 
 EVERY = 7  # steps between checkpoints: no divisor of the five steps of an epoch
@@ -220,3 +223,213 @@ def test_checkpoint_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:
         raise Stop
     assert path.read_bytes() == held
     assert list(path.parent.iterdir()) == [path]
+
+
+# --- damaged checkpoints ---
+
+
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a run that stopped in stage two, with checkpoints of steps 14 and 7."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Stop):
+        stop_when(patch, lambda *at: at == ("model", 16))
+        tiny.train(folder, CHANGES)
+    assert read_meta(folder / "checkpoints" / "before.safetensors", "checkpoint")["step"] == 7
+    return folder
+
+
+def last(folder: Path) -> Path:
+    return folder / "checkpoints" / "last.safetensors"
+
+
+def flip(path: Path) -> None:
+    content = bytearray(path.read_bytes())
+    content[-1000] ^= 4
+    path.write_bytes(content)
+
+
+def zero(path: Path) -> None:
+    content = path.read_bytes()
+    path.write_bytes(content[:-10_000] + bytes(10_000))
+
+
+def rewritten(**changes: Any) -> Callable[[Path], None]:
+    """The same tensors under another header."""
+
+    def damage(path: Path) -> None:
+        tensors, meta = read_tensors(path, "checkpoint")
+        write_tensors(path, "checkpoint", tensors, meta | changes)
+
+    return damage
+
+
+DAMAGE: dict[str, Callable[[Path], Any]] = {
+    "flipped": flip,
+    "zeroed": zero,
+    "cut": lambda path: os.truncate(path, 5000),
+    "empty": lambda path: os.truncate(path, 0),
+    "gone": Path.unlink,
+    "done": rewritten(stage="done"),
+    "step": rewritten(step="14"),
+    "made": rewritten(made=[]),
+}
+
+
+@pytest.mark.parametrize("damage", DAMAGE.values(), ids=DAMAGE)
+def test_a_bad_checkpoint_falls_back(damage: Callable[[Path], Any], stopped: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(stopped, tmp_path / "run")
+    damage(last(folder))
+    run = Run(folder, tiny.config(CHANGES))
+    with run.hold() as said:
+        stage, step, tensors = run.load()
+        assert (stage, step) == ("model", 7)
+    before = read_tensors(stopped / "checkpoints" / "before.safetensors", "checkpoint")[0]
+    assert not tiny.differing(tensors, before)
+    assert bool(said) == (damage is not Path.unlink)  # a missing one was not damaged: a process was killed
+    with run.hold() as said:
+        assert said == ""
+
+
+def test_a_run_that_falls_back_ends_in_the_same_bits(
+    whole: Path, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(stopped, tmp_path / "run")
+    flip(last(folder))
+    seen = list[int]()
+    stop_when(monkeypatch, lambda stage, step: bool(seen.append(step)))
+    trainer.train(tiny.config(CHANGES), tiny.data(), folder)
+    said = [line for line in capfd.readouterr().out.splitlines() if "checkpoint before" in line]
+    assert seen[0] == 7 and len(said) == 1 and "last.safetensors is damaged" in said[0]
+    assert not tiny.differing(tiny.weights(folder), tiny.weights(whole))
+    assert tiny.rows(folder) == tiny.rows(whole)
+
+
+def test_a_checkpoint_that_fits_is_not_lost_while_the_next_is_written(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However often a run is killed while it writes."""
+
+    def killed(*_: Any, **__: Any) -> None:
+        raise Stop
+
+    folder = shutil.copytree(stopped, tmp_path / "run")
+    monkeypatch.setattr("npdraw.training.run.write_tensors", killed)
+    for _ in range(2):
+        with pytest.raises(Stop):
+            tiny.train(folder, CHANGES)
+        assert read_meta(folder / "checkpoints" / "before.safetensors", "checkpoint")["step"] == 14
+
+
+def untouched(folder: Path, sentence: str) -> None:
+    """The run is refused with a sentence, and nothing in its folder changes."""
+    before = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    with pytest.raises(InputError, match=sentence) as caught:
+        tiny.train(folder, CHANGES)
+    assert len(str(caught.value).replace(str(folder), "runs/mine")) <= 300
+    after = {p: p.read_bytes() for p in folder.rglob("*") if p.is_file()}
+    assert after == before
+
+
+def test_without_a_good_checkpoint_nothing_is_trained(stopped: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(stopped, tmp_path / "run")
+    flip(last(folder))
+    flip(folder / "checkpoints" / "before.safetensors")
+    untouched(folder, "last.safetensors is damaged: .*; to train from the start, remove .*checkpoints")
+
+
+def edited(name: str, change: Callable[[torch.Tensor], torch.Tensor] | None) -> Callable[[Path], None]:
+    """One tensor changed, or removed, under a checksum that fits."""
+
+    def damage(path: Path) -> None:
+        tensors, meta = read_tensors(path, "checkpoint")
+        if change is None:
+            del tensors[name]
+        else:
+            tensors[name] = change(tensors.get(name, torch.zeros(3)))
+        write_tensors(path, "checkpoint", tensors, meta)
+
+    return damage
+
+
+def longer(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([x, x])
+
+
+def without_optimizer(path: Path) -> None:
+    tensors, meta = read_tensors(path, "checkpoint")
+    rest = {k: v for k, v in tensors.items() if not k.startswith("optimizer.")}
+    write_tensors(path, "checkpoint", rest, meta)
+
+
+WEIGHT = "model.decoder.out.weight"
+MISFITS: dict[str, tuple[Callable[[Path], None], str]] = {
+    "missing weight": (edited(f"weights.{WEIGHT}", None), "it lacks weights.model.decoder.out.weight"),
+    "reshaped weight": (edited(f"weights.{WEIGHT}", longer), "out.weight is float32 of shape .* not float32 of"),
+    "typed weight": (edited(f"weights.{WEIGHT}", torch.Tensor.half), "out.weight is float16 of"),
+    "foreign weight": (edited("weights.model.x", longer), "it has a foreign weights.model.x"),
+    "missing average": (edited("average.0", None), "it lacks average.0"),
+    "reshaped average": (edited("average.1", longer), "average.1 is float32 of"),
+    "missing moment": (edited("optimizer.0.exp_avg", None), "it lacks optimizer.0.exp_avg"),
+    "no moments": (without_optimizer, "but its optimizer took 0 steps"),
+    "reshaped moment": (edited("optimizer.0.exp_avg_sq", longer), "optimizer.0.exp_avg_sq is float32 of"),
+    "foreign moment": (edited("optimizer.x", longer), "it has a foreign optimizer.x"),
+    "half an extra": (edited("extra.best", longer), "it lacks extra.epoch"),
+    "a step too far": (rewritten(step=9999), "it is of step 9,999, but its optimizer took 14 steps"),
+    "a wrong step": (rewritten(step=13), "it is of step 13, but its optimizer took 14 steps"),
+    "a stage too few": (rewritten(stage="prior"), "it lacks weights.prior"),
+    "no such stage": (rewritten(stage="guide"), "it is of stage guide, which this run does not have"),
+}
+
+
+@pytest.mark.parametrize(("damage", "sentence"), MISFITS.values(), ids=MISFITS)
+def test_a_checkpoint_that_does_not_fit_is_one_sentence(
+    damage: Callable[[Path], None], sentence: str, stopped: Path, tmp_path: Path
+) -> None:
+    folder = shutil.copytree(stopped, tmp_path / "run")
+    damage(last(folder))
+    untouched(folder, f"does not fit this run: .*{sentence}.*; remove it, and the run continues")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [b"[]", b"{}", b"nonsense", b"\xff\xfe\x00", b"\x00" * 9, b"[" * 9999, b'{"stage": "x", "step": 1}',
+     b'{"stage": "prior"}', b'{"stage": "prior", "step": "1"}', b'{"stage": "prior", "step": 1, "total": "much"}'],
+)  # fmt: skip
+def test_odd_lines_in_the_metrics_are_one_sentence(
+    line: bytes, stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the images are parsed, which may take long."""
+    monkeypatch.setattr(trainer, "resident", None)
+    folder = shutil.copytree(stopped, tmp_path / "run")
+    lines = (folder / "metrics.jsonl").read_bytes().splitlines()
+    (folder / "metrics.jsonl").write_bytes(b"\n".join([*lines[:4], line, *lines[4:]]))
+    untouched(folder, "line 5 of .*metrics.jsonl is not a line of metrics; restore the file, or remove it")
+
+
+# --- other circumstances ---
+
+
+def test_a_run_says_when_it_cannot_end_in_the_same_bits(
+    stopped: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    folder = shutil.copytree(stopped, tmp_path / "run")
+    threads = torch.get_num_threads()
+
+    def say() -> list[str]:
+        with monkeypatch.context() as patch, pytest.raises(Stop):
+            stop_when(patch, lambda *at: True)
+            trainer.train(tiny.config(CHANGES), tiny.data(), folder)
+        return [line for line in capfd.readouterr().out.splitlines() if "same bits" in line]
+
+    assert say() == []
+    monkeypatch.setattr(torch, "get_num_threads", lambda: threads + 1)
+    begins = f"the run goes on with threads {threads + 1} (before: {threads}), so"
+    assert [line.startswith(begins) for line in say()] == [True]
+    made = {"device": "2 x NVIDIA H200", "torch": torch.__version__}
+    rewritten(made=made)(last(folder))
+    assert [line.startswith("the run goes on with device cpu (before: 2 x NVIDIA H200), so") for line in say()] == [
+        True
+    ]
+    rewritten(made={})(last(folder))  # not known
+    assert say() == []

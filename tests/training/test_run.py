@@ -4,6 +4,7 @@ import os
 import re
 import select
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,6 +53,8 @@ def test_folder_holds_the_run(finished: Path) -> None:
         "pictures/samples.png",
         "pictures/reconstructions.png",
         "checkpoints/last.safetensors",
+        "checkpoints/before.safetensors",
+        ".lock",
         "model/model.safetensors",
         "model/config.json",
     }
@@ -158,6 +161,56 @@ def test_wrong_input_leaves_no_run(tmp_path: Path, changes: tiny.Settings, image
     with pytest.raises(InputError, match=sentence):
         tiny.train(tmp_path / "run", changes, ImageSet("strokes", images))
     assert not (tmp_path / "run").exists()
+
+
+def test_every_image_of_a_run_must_stay(tmp_path: Path) -> None:
+    """Of a run that knows a digest of 256 images too, once it was continued."""
+    changes: tiny.Settings = {"prior_stage": {"epochs": 0}, "model_stage": {"epochs": 0}}
+    images = tiny.strokes(570)
+    other = images.clone()
+    other[1::2] = other[1::2].flip(0)  # 285 images, of which the digest of some covers no more than half
+    exchanged = [ImageSet("strokes", x) for x in (other, torch.cat([images[:-1], images[:1]]))]
+    config = trainer.settle(tiny.config(changes), ImageSet("strokes", images))
+    Run.open(tmp_path / "run", trainer.older(config, ImageSet("strokes", images))).start(
+        PartBank.build(images, 4, 6, 200, 0)
+    )
+    tiny.train(tmp_path / "run", changes, ImageSet("strokes", images))
+    assert store.read_config(tmp_path / "run" / "config.yaml") == config
+    assert store.model_config(tmp_path / "run") == config
+    before = files(tmp_path / "run")
+    for data in exchanged:
+        with pytest.raises(InputError, match="the images have changed since the run in"):
+            tiny.train(tmp_path / "run", changes, data)
+    assert files(tmp_path / "run") == before
+
+
+def test_two_processes_do_not_train_in_one_folder(finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "run")
+    before = files(folder)
+    with Run(folder, tiny.config()).hold():
+        with pytest.raises(InputError, match=r"another process is training in .*; wait until it ends, or choose"):
+            tiny.train(folder)
+        assert files(folder) == before
+    tiny.train(folder)
+
+
+def test_what_a_killed_process_left_is_removed(finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "run")
+    with subprocess.Popen(["true"]) as process:
+        process.wait()
+    left = [folder / "checkpoints" / f".last.safetensors.{process.pid}-1.tmp", folder / f".x.json.{process.pid}-2.tmp"]
+    others = folder / "model" / f".config.json.{os.getppid()}-1.tmp"
+    for path in [*left, others]:
+        path.write_text("half")
+    tiny.train(folder)
+    assert [path for path in folder.rglob("*.tmp")] == [others]
+
+
+def test_the_bank_of_another_run_is_refused(finished: Path, tmp_path: Path) -> None:
+    folder = shutil.copytree(finished, tmp_path / "run")
+    store.save_bank(PartBank(torch.rand(7, 1, 4, 4)), folder / "bank.safetensors")
+    with pytest.raises(InputError, match=r"bank of another run: it holds float32 of shape \(7, 1, 4, 4\)"):
+        tiny.train(folder)
 
 
 def test_a_run_is_not_gone_on_with_on_other_images(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from npdraw.canvas import to_unit
 from npdraw.cli.options import Decoding
 from npdraw.cli.outputs import check_apart, inscribed
 from npdraw.config import Reading
-from npdraw.data import ImageSet, is_images, is_pictures, load, select
+from npdraw.data import ImageSet, is_images, is_pictures, load, same_images, select
 from npdraw.data.folder import SUFFIXES
 from npdraw.data.images import shape_text
 from npdraw.data.pictures import INVERTED, open_picture
@@ -260,7 +260,7 @@ def read_reference(
     check_apart(out, source)
     data = read_set(source, reading_for(model, source), data_dir)
     checked = source == c.data.source and data.test is None and c.data.digest
-    if checked and select(data, c.split, c.data.validation).train.digest() != c.data.digest:
+    if checked and not same_images(c.data.digest, data, select(data, c.split, c.data.validation)):
         raise InputError(
             f"{subject} was trained on other images than {source} holds now, so some held-out images may be among "
             "them; score against other images with --against"

@@ -21,7 +21,7 @@ from npdraw.data.mnist import load_mnist
 from npdraw.data.npz import load_npz
 from npdraw.data.omniglot import load_omniglot
 from npdraw.data.parquet import load_parquet
-from npdraw.data.splits import Chosen, select
+from npdraw.data.splits import Chosen, images_digest, same_images, select
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
@@ -31,10 +31,12 @@ __all__ = [
     "ImageSet",
     "Subset",
     "binarise",
+    "images_digest",
     "is_images",
     "is_pictures",
     "is_prepared",
     "load",
+    "same_images",
     "select",
 ]
 

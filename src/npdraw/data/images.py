@@ -22,7 +22,7 @@ MIN_SIDE = 4  # pixels: the smallest picture that still has parts
 MIN_IMAGES = 2  # one to train on and one to validate on
 PARTS = ("train", "validation", "test")
 CHUNK_BYTES = 2**25  # of images that are processed at once, so that a large set is never copied
-DIGESTED = 256  # images that a digest covers
+SOME = 256  # images that `digest_of_some` covers
 
 
 @dataclass(frozen=True, eq=False)
@@ -43,6 +43,8 @@ class ImageSet:
     """What a user should know about how the images were read: skipped files, enlarged pictures."""
     files: Path | None = None
     """Where the images are: a prepared folder, or their source file."""
+    hashes: dict[str, str] = field(default_factory=dict, init=False, repr=False)
+    """SHA-256 of the pixels of each part, as far as it is known: from a prepared set, or computed once."""
 
     def __post_init__(self) -> None:
         images = self.parts
@@ -93,6 +95,16 @@ class ImageSet:
     def parts(self) -> dict[str, Tensor]:
         """The parts that there are, by name."""
         return {part: x for part in PARTS if (x := getattr(self, part)) is not None}
+
+    def digest(self) -> str:
+        """A hash of every pixel that training may see: of the training and the validation images."""
+        content = hashlib.sha256()
+        for part, x in self.parts.items():
+            if part != "test":
+                if part not in self.hashes:
+                    self.hashes[part] = pixels_hash(x)
+                content.update(f"{part} {tuple(x.shape)} {self.hashes[part]}".encode())
+        return content.hexdigest()
 
     def __str__(self) -> str:
         counts = ", ".join(f"{len(x):,} {part}" for part, x in self.parts.items())
@@ -159,13 +171,22 @@ class Subset:
         counts = self.histogram[0]
         return int(counts[:6].sum() + counts[250:].sum()) >= 0.999 * self.shape.numel()
 
-    def digest(self) -> str:
-        """A hash that identifies these images: of their indices, and of the pixels of some, evenly spaced."""
-        some = self[evenly(DIGESTED, len(self))]
+    def digest_of_some(self) -> str:
+        """A hash of the indices of these images, and of the pixels of some, evenly spaced. Older models and runs know
+        their training images by it (`splits.same_images`)."""
+        some = self[evenly(SOME, len(self))]
         content = hashlib.sha256(repr(tuple(self.shape)).encode())
         for part in (self.index, some):
             content.update(part.cpu().contiguous().numpy().data)
         return content.hexdigest()[:16]
+
+
+def pixels_hash(images: Tensor) -> str:
+    """SHA-256 of the bytes of images (N,C,H,W), as a file of a prepared set has them."""
+    content = hashlib.sha256()
+    for chunk in images.split(max(1, CHUNK_BYTES // images.shape[1:].numel())):
+        content.update(chunk.contiguous().numpy().data)
+    return content.hexdigest()
 
 
 def evenly(most: int, total: int) -> Tensor:

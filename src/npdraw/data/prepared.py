@@ -4,6 +4,8 @@ A prepared set is a folder with one raw file per part (`train.u8`: N x C x H x W
 `set.json`, which describes them and their source (a fingerprint). It is written under a temporary name and renamed,
 under a lock: if two processes need it at once, one writes it and the other waits. A set whose fingerprint or file
 sizes do not fit is written again. Opening a set reads only set.json and the labels, so 200,000 faces need no memory.
+The SHA-256 of each raw file is in set.json too, with the time of the file's last change. All pixels are hashed when a
+set is first opened, and again only if the file was changed since.
 """
 
 import hashlib
@@ -11,6 +13,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +24,7 @@ from numpy.typing import NDArray
 from npdraw.data.images import ImageSet, every_nth
 from npdraw.data.locks import alone
 from npdraw.errors import InputError
+from npdraw.files import write_text
 from npdraw.progress import Progress
 
 VERSION = 1  # of the layout and of how pictures become arrays; sets of another version are written again
@@ -103,6 +107,13 @@ class Writer:
         self.shapes[part][1] = channels
 
 
+def _hash(file: Path) -> list[str | int]:
+    """The SHA-256 of a file, and when the file was changed last."""
+    changed = file.stat().st_mtime_ns
+    with open(file, "rb") as opened:
+        return [hashlib.file_digest(opened, "sha256").hexdigest(), changed]
+
+
 def digest(*words: object) -> str:
     """A hash of some words; file names that are not valid text are allowed."""
     return hashlib.sha256("\0".join(map(str, words)).encode("utf-8", "surrogateescape")).hexdigest()
@@ -151,7 +162,7 @@ def _open(folder: Path, name: str, fingerprint: str) -> ImageSet:
     found = json.loads((folder / "set.json").read_text(encoding="utf-8"))
     if (found["version"], found["fingerprint"]) != (VERSION, fingerprint):
         raise ValueError(f"{folder} was made of something else")
-    images, labels = {}, {}
+    images, labels, hashes = {}, {}, dict(found.get("hashes", {}))  # a set just written has none
     for part, shape in found["shapes"].items():
         file = folder / f"{part}.u8"
         if file.stat().st_size != np.prod(shape, dtype=np.int64):
@@ -162,7 +173,9 @@ def _open(folder: Path, name: str, fingerprint: str) -> ImageSet:
             label: torch.from_numpy(np.load(folder / f"{part}.{label}.npy", allow_pickle=False))
             for label in found["labels"].get(part, [])
         }
-    return ImageSet(
+        if part not in hashes or hashes[part][1] != file.stat().st_mtime_ns:
+            hashes[part] = _hash(file)
+    opened = ImageSet(
         name,
         images["train"],
         images.get("test"),
@@ -173,3 +186,8 @@ def _open(folder: Path, name: str, fingerprint: str) -> ImageSet:
         notes=tuple(found["notes"]),
         files=folder,
     )
+    if hashes != found.get("hashes"):
+        with suppress(OSError):  # then they are computed again the next time
+            write_text(folder / "set.json", json.dumps(found | {"hashes": hashes}))
+    opened.hashes.update({part: sha256 for part, (sha256, _) in hashes.items()})
+    return opened

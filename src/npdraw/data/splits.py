@@ -10,6 +10,7 @@
 A run reads images only through its two `Subset`s, which read only their indices. So it cannot see any other image.
 """
 
+import hashlib
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -61,6 +62,20 @@ def select(data: ImageSet, split: Split, validation: int) -> Chosen:
     inside = torch.isin(labels, chosen)
     rest = (~inside).nonzero()[:, 0]
     return _take(data, rest[shuffled(len(rest), split.seed)], validation, inside.nonzero()[:, 0], split)
+
+
+def images_digest(data: ImageSet, chosen: Chosen) -> str:
+    """A hash that identifies the images of a run: every pixel that it may see, and which images it uses for what."""
+    content = hashlib.sha256(data.digest().encode())
+    for subset in chosen:
+        content.update(str(len(subset)).encode())
+        content.update(subset.index.numpy().data)
+    return content.hexdigest()[:32]
+
+
+def same_images(digest: str, data: ImageSet, chosen: Chosen) -> bool:
+    """Whether a digest is that of these images. Older models and runs have the digest of some training images."""
+    return digest == chosen.train.digest_of_some() or digest == images_digest(data, chosen)
 
 
 def shuffled(count: int, seed: int) -> Tensor:

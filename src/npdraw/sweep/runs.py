@@ -25,7 +25,7 @@ from npdraw.evaluation.metrics import METRICS
 from npdraw.evaluation.request import Request
 from npdraw.files import read_text
 from npdraw.model import NPDraw
-from npdraw.training.trainer import settle
+from npdraw.training.trainer import older, settle
 from npdraw.words import did_you_mean, first_line
 
 KEYS = ("base", "axes", "seeds", "scores", "count", "images", "data")
@@ -120,8 +120,9 @@ def _runs(data: Any, out: Path, data_dir: Path | None, dry: bool) -> Iterator[Sw
         except InputError as error:
             where = " ".join(f"{axis}={value}" for axis, value in values.items())
             raise InputError(f"{where}: {error}" if where else str(error)) from None
-        folder = out / "runs" / task_digest(config, request)[:16]
-        yield SweepRun(values, config, request, folder, _steps(config, images))
+        runs = {out / "runs" / task_digest(c, request)[:16]: c for c in (config, older(config, images))}
+        folder = next((folder for folder in runs if folder.is_dir()), next(iter(runs)))
+        yield SweepRun(values, runs[folder], request, folder, _steps(config, images))
 
 
 def _steps(config: Config, images: ImageSet) -> dict[str, int]:

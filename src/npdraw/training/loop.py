@@ -9,7 +9,7 @@ import math
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -21,7 +21,7 @@ from torch import Tensor, nn
 from npdraw.errors import InputError, TrainingError
 from npdraw.progress import Progress
 from npdraw.training.muon import Muon
-from npdraw.training.run import Run, pack_optimizer, unpack_optimizer
+from npdraw.training.run import Run, optimizer_layout, pack_optimizer, unpack_optimizer
 
 COMPILE = "reduce-overhead"  # CUDA graphs: steps of such small nets are bound by kernel launches
 
@@ -44,6 +44,7 @@ class Stage:
     setting: str  # the setting to lower when memory is short
     muon: Sequence[nn.Parameter] = ()  # parameters for Muon, with Adam for all others; none: Adam for all
     patience: int = 0  # how many times in a row `keep_best` may find nothing better before the stage ends; 0: no limit
+    kept: nn.Module | None = None  # the net whose weights `keep_best` stores in `extra`, if the stage does that
 
     def over(self) -> bool:
         """Whether to stop before the last epoch. It depends only on `extra`, so a resumed run stops there too."""
@@ -84,7 +85,12 @@ def keep_best(extra: dict[str, Tensor], value: Tensor | float, epoch: int, net: 
 
 def best_weights(extra: dict[str, Tensor]) -> dict[str, Tensor]:
     """The weights that `keep_best` kept, as a state dict."""
-    return {k.removeprefix("weights."): v for k, v in extra.items() if k.startswith("weights.")}
+    return group(extra, "weights.")
+
+
+def group(tensors: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+    """The tensors whose names have a prefix, without it."""
+    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
 
 
 def seed_step(seed: int, stage: str, step: int, rank: int) -> None:
@@ -162,6 +168,26 @@ def _mean(fabric: Fabric, value: Tensor) -> Tensor:
     return reduced
 
 
+def _continue(
+    run: Run, stage: Stage, step: int, tensors: dict[str, Tensor], optimizer: torch.optim.Optimizer, average: Average
+) -> None:  # fmt: skip
+    """Take up a stage where a checkpoint has it. A checkpoint that does not fit is refused before anything changes."""
+    extra, held = group(tensors, "extra."), {k: v for k, v in tensors.items() if k.startswith("optimizer.")}
+    taken = max((float(v.max()) for k, v in held.items() if k.endswith(".step") and v.numel()), default=0)
+    if taken != step:
+        raise run.misfit(f"it is of step {step:,}, but its optimizer took {taken:g} steps")
+    best = {} if stage.kept is None else {f"weights.{k}": v for k, v in stage.kept.state_dict().items()}
+    counts = {"epoch", "waited"} if "waited" in extra else {"epoch"}  # older checkpoints do not have both
+    best |= {"best": torch.zeros((), dtype=torch.float64), **{k: torch.tensor(0) for k in counts}}
+    run.expect(held, optimizer_layout(optimizer, set(held)), "")
+    run.expect(extra, best if extra else {}, "extra.")
+    run.expect(group(tensors, "average."), {str(i): v for i, v in enumerate(average.values)}, "average.")
+    unpack_optimizer(optimizer, held)
+    for i, value in enumerate(average.values):
+        value.copy_(tensors[f"average.{i}"])
+    stage.extra.update(extra)
+
+
 def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) -> None:
     """Train `stage.objective` on `count` images to the last epoch, from the run's checkpoint if it is of this stage.
 
@@ -173,20 +199,19 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
     batch = max(1, min(stage.batch, count) // fabric.world_size) * fabric.world_size
     per_epoch, share = count // batch, batch // fabric.world_size
     total = stage.epochs * per_epoch
+    fabric.barrier()  # the first process may still write the last checkpoint of the stage before
     saved_stage, step, tensors = run.load()
     step = step if saved_stage == stage.name else 0
     if step:
-        own = {k.removeprefix("weights."): v for k, v in tensors.items() if k.startswith("weights.")}
+        own = group(tensors, "weights.")
+        run.expect(own, stage.objective.state_dict(), "weights.")
         stage.objective.load_state_dict(own)
     trained = [p for p in stage.objective.parameters() if p.requires_grad]
     stage.objective.to(device)
     optimizer = make_optimizer(trained, stage, device)
     average = Average(trained, stage.ema)
     if step:
-        unpack_optimizer(optimizer, {k: v for k, v in tensors.items() if k.startswith("optimizer.")})
-        for i, value in enumerate(average.values):
-            value.copy_(tensors[f"average.{i}"])
-        stage.extra.update({k.removeprefix("extra."): v for k, v in tensors.items() if k.startswith("extra.")})
+        _continue(run, stage, step, tensors, optimizer, average)
     run.rewind(stage.name, step)
     if config.compile or (config.precision == "auto" and device.type == "cuda"):
         stage.objective.compile(mode=COMPILE)
@@ -232,8 +257,8 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
             seed_step(config.seed, stage.name, step, fabric.global_rank)
             first = place * batch + fabric.global_rank * share
             losses = objective(*stage.batch_of(indices[first : first + share], step, epoch))
-            for group in optimizer.param_groups:
-                group["lr"] = rate_at(stage, step, total)
+            for parameters in optimizer.param_groups:
+                parameters["lr"] = rate_at(stage, step, total)
             fabric.backward(losses.total)
             wrapped.step()
             wrapped.zero_grad()

@@ -14,6 +14,7 @@ import npdraw
 from npdraw.config import Config
 
 PATIENCE = 10  # seconds to wait for git
+DECIDING = ("device", "threads", "torch")  # what the last bits of weights depend on besides config and images
 
 
 def made_by(call: str, config: Config, device: torch.device, processes: int) -> dict[str, Any]:
@@ -26,8 +27,17 @@ def made_by(call: str, config: Config, device: torch.device, processes: int) -> 
         "data": config.data.digest,
         "torch": torch.__version__,
         "device": f"{processes} x {name}" if processes > 1 else name,
+        "threads": torch.get_num_threads() if device.type == "cpu" else 0,  # sums are split among them
     }
     return {key: value for key, value in found.items() if value}
+
+
+def moved(before: dict[str, Any], now: dict[str, Any]) -> str:
+    """A sentence if a run goes on where it cannot end in the same bits, or nothing. Both are provenances."""
+    pairs = {key: (before[key], now.get(key)) for key in DECIDING if key in before}
+    changes = [f"{key} {new} (before: {old})" for key, (old, new) in pairs.items() if new not in (None, old)]
+    so = "so it will not end in the same bits as without the stop"
+    return f"the run goes on with {', '.join(changes)}, {so}" if changes else ""
 
 
 def _command() -> str:

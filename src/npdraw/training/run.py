@@ -1,22 +1,29 @@
 """`Run`: the directory of a run. It holds config.yaml, bank.safetensors, metrics.jsonl, TensorBoard events, pictures/,
 checkpoints/ and model/ (which `NPDraw.from_pretrained` reads). The same command on the same directory continues from
-the last checkpoint. A different config is refused.
+the last checkpoint, or from the one before if the last is damaged. A different config is refused, and so is a second
+process on the same directory.
 """
 
 import json
+import os
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
 import torch
+from filelock import FileLock, Timeout
 from torch import Tensor
 
 from npdraw import store
 from npdraw.bank import PartBank
 from npdraw.config import Config, to_dict
 from npdraw.errors import InputError
-from npdraw.files import read_meta, read_tensors, read_text, write_tensors, write_text
+from npdraw.files import read_meta, read_tensors, remove_leftovers, sync_folder, write_tensors, write_text
+from npdraw.words import kind_and_shape
 
 STAGES = ("prior", "guide", "model", "done")
+LOCK = ".lock"
 
 
 class Run:
@@ -26,17 +33,22 @@ class Run:
         self.folder, self.config, self.writes = folder, config, writes
         self._config, self._bank = folder / "config.yaml", folder / "bank.safetensors"
         self._checkpoint, self._metrics = folder / "checkpoints" / "last.safetensors", folder / "metrics.jsonl"
+        self._before = self._checkpoint.with_name("before.safetensors")  # the checkpoint before the last
+        self._older = False  # whether config.yaml has the digest of some images, as older versions wrote it
         self.made: dict[str, Any] = {}  # the provenance of this process (provenance.py)
         self._events: dict[str, Any] = {}
 
     @classmethod
-    def open(cls, folder: str | Path, config: Config) -> "Run":
-        """Open a directory without writing: a new or empty one, or one that holds a run of the same config."""
+    def open(cls, folder: str | Path, config: Config, older: str = "") -> "Run":
+        """Open a directory without writing: a new or empty one, or one that holds a run of the same config. `older` is
+        the digest of the images in the config of an older run."""
         run = cls(Path(folder), config)
         if run.folder.exists() and not run.folder.is_dir():
             raise InputError(f"{folder} is a file; choose a folder for the run")
         if run.started:
             old, new = to_dict(store.read_config(run._config)), to_dict(config)
+            run._older = old["data"]["digest"] == older != ""
+            old["data"]["digest"] = new["data"]["digest"] if run._older else old["data"]["digest"]
             changed = [f"{k}.{n}" if isinstance(v, dict) else k for k, v in new.items() for n in _differing(old[k], v)]
             if "init_digest" not in changed:  # the same weights, wherever they are now
                 changed = [name for name in changed if name != "init"]
@@ -49,7 +61,7 @@ class Run:
             if changed:
                 name = ("init" if "init" in changed else changed[0]).replace("_", "-")
                 raise InputError(f"{folder} holds a run with a different {name}; choose another --out, or remove it")
-        elif run.folder.exists() and any(not p.name.endswith(".tmp") for p in run.folder.iterdir()):
+        elif run.folder.exists() and any(p.name != LOCK and p.suffix != ".tmp" for p in run.folder.iterdir()):
             raise InputError(f"{folder} is not empty and does not hold a run; choose another --out")
         return run
 
@@ -57,10 +69,35 @@ class Run:
     def started(self) -> bool:
         return self._config.is_file()
 
+    @contextmanager
+    def hold(self) -> Iterator[str]:
+        """Be the only process that works on this run. What killed processes left is cleared away. Yields a sentence
+        about a damaged checkpoint, or nothing."""
+        made = not self.folder.exists()
+        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            lock = FileLock(self.folder / LOCK, timeout=0).acquire()
+        except Timeout:
+            raise InputError(
+                f"another process is training in {self.folder}; wait until it ends, or choose another --out"
+            ) from None
+        with lock:
+            try:
+                remove_leftovers(self.folder)
+                self.metrics()  # damaged metrics are refused before any work
+                yield self._recover()
+            finally:
+                if made and not self.started:  # the input was refused: it leaves no folder
+                    with suppress(OSError):
+                        (self.folder / LOCK).unlink()
+                        self.folder.rmdir()
+
     def start(self, bank: PartBank) -> None:
         """Write config and bank, the config first: a directory with a config is a run."""
-        if self.writes and not self.has_bank:
+        new = not self.has_bank
+        if self.writes and (new or self._older):
             store.write_config(self.config, self._config)
+        if self.writes and new:
             store.save_bank(bank, self._bank)
 
     @property
@@ -68,23 +105,67 @@ class Run:
         return self._bank.is_file()
 
     def bank(self) -> PartBank:
-        return store.load_bank(self._bank)
+        bank, k = store.load_bank(self._bank), self.config.bank.part_size
+        if bank.parts.shape != (self.config.bank.parts, self.config.data.channels, k, k):
+            raise InputError(f"{self._bank} is the bank of another run: it holds {kind_and_shape(bank.parts)}")
+        return bank
 
     # --- checkpoints ---
 
     def save(self, stage: str, step: int, tensors: dict[str, Tensor]) -> None:
-        """Replace the checkpoint, atomically."""
+        """Write a checkpoint, atomically, and keep the one before."""
         if self.writes:
             began = {k: v for k, v in self.provenance.items() if k == "command"}  # the command that started the run
             meta = {"stage": stage, "step": step, "made": self.made | began}
+            if self._checkpoint.is_file():  # if this process is killed from here on, `_recover` takes it back
+                os.replace(self._checkpoint, self._before)
             write_tensors(self._checkpoint, "checkpoint", tensors, meta)
 
     def load(self) -> tuple[str, int, dict[str, Tensor]]:
         """Stage, step and tensors of the last checkpoint; ("prior", 0, {}) if there is none."""
-        if not self._checkpoint.is_file():
-            return STAGES[0], 0, {}
-        tensors, meta = read_tensors(self._checkpoint, "checkpoint")
-        return meta["stage"], meta["step"], tensors
+        return self._read(self._checkpoint) if self._checkpoint.is_file() else (STAGES[0], 0, {})
+
+    @staticmethod
+    def _read(path: Path) -> tuple[str, int, dict[str, Tensor]]:
+        tensors, meta = read_tensors(path, "checkpoint")
+        stage, step = meta.get("stage"), meta.get("step")
+        if stage not in STAGES[:-1] or type(step) is not int or step < 1 or not isinstance(meta.get("made", {}), dict):
+            raise InputError(f"{path} is damaged: its header does not say where a run was")
+        return stage, step, tensors
+
+    def _recover(self) -> str:
+        """Make the newest whole checkpoint the last one. Returns a sentence if that is not the newest."""
+        problem = ""
+        for path in (self._checkpoint, self._before):
+            try:
+                if path.is_file():
+                    self._read(path)
+                    break
+            except InputError as error:
+                problem = problem or str(error)
+        else:
+            if problem:
+                raise InputError(f"{problem}; there is no whole one; to train from the start, remove {path.parent}")
+            return ""
+        if path != self._checkpoint:
+            os.replace(path, self._checkpoint)
+            sync_folder(path.parent)
+        return f"{problem}; the run continues from the checkpoint before" if problem else ""
+
+    def misfit(self, what: str) -> InputError:
+        return InputError(
+            f"{self._checkpoint} does not fit this run: {what}; remove it, and the run continues from the checkpoint "
+            "before, or from the start"
+        )
+
+    def expect(self, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], group: str) -> None:
+        """Refuse a checkpoint if the tensors of a group are not the wanted ones, by name, type and shape."""
+        for what, names in (("lacks", wanted.keys() - found.keys()), ("has a foreign", found.keys() - wanted.keys())):
+            if names:
+                raise self.misfit(f"it {what} {group}{min(names)} ({len(names)} such)")
+        for name, x in wanted.items():
+            if (is_ := kind_and_shape(found[name])) != (should := kind_and_shape(x)):
+                raise self.misfit(f"{group}{name} is {is_}, not {should}")
 
     @property
     def reached(self) -> tuple[str, int]:
@@ -125,12 +206,16 @@ class Run:
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines so far, without a last line that was cut off."""
-        rows = []
-        for line in read_text(self._metrics).splitlines() if self._metrics.is_file() else ():
-            try:
-                rows.append(json.loads(line))
-            except json.JSONDecodeError:
-                break
+        rows: list[dict[str, Any]] = []
+        lines = self._metrics.read_bytes().splitlines(keepends=True) if self._metrics.is_file() else []
+        for number, line in enumerate(lines, 1):
+            if (row := _row(line)) is not None:
+                rows.append(row)
+            elif number < len(lines) or line.endswith(b"\n"):
+                raise InputError(
+                    f"line {number} of {self._metrics} is not a line of metrics; restore the file, or remove it to "
+                    "continue without the metrics so far"
+                )
         return rows
 
     def best_prior(self) -> dict[str, float]:
@@ -144,6 +229,17 @@ class Run:
             writer.close()
 
 
+def _row(line: bytes) -> dict[str, Any] | None:
+    """A line of metrics; None if it is none."""
+    try:
+        row = json.loads(line)
+    except (ValueError, RecursionError):  # a UnicodeDecodeError is a ValueError
+        return None
+    if not isinstance(row, dict) or row.get("stage") not in STAGES or type(row.get("step")) is not int:
+        return None
+    return row if all(isinstance(v, int | float) for k, v in row.items() if k != "stage") else None
+
+
 def _differing(old: Any, new: Any) -> list[str]:
     if not isinstance(new, dict):
         return [] if old == new else [""]
@@ -154,6 +250,18 @@ def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
     """The tensors of an optimizer's state by name; its settings come from the config."""
     state = optimizer.state_dict()["state"]
     return {f"optimizer.{i}.{k}": torch.as_tensor(v) for i, entry in state.items() for k, v in entry.items()}
+
+
+def optimizer_layout(optimizer: torch.optim.Optimizer, names: set[str]) -> dict[str, Tensor]:
+    """The tensors that `pack_optimizer` gives after some steps, by name, to compare types and shapes. Adam has none for
+    weights that never had a gradient, so it has those of weights that occur in `names`."""
+    layout, indices = dict[str, Tensor](), {name.split(".")[1] for name in names if name.count(".") > 1}
+    for i, p in enumerate(p for group in optimizer.param_groups for p in group["params"]):
+        own = optimizer.state.get(p, {})
+        if own or str(i) in indices:
+            held = own or {"step": torch.zeros(()), "exp_avg": p, "exp_avg_sq": p}
+            layout |= {f"optimizer.{i}.{k}": v for k, v in held.items()}
+    return layout
 
 
 def unpack_optimizer(optimizer: torch.optim.Optimizer, tensors: dict[str, Tensor]) -> None:

@@ -139,7 +139,7 @@ def fit_prior(
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
     work = (batch_of, after_epoch, extra)
     matrices = _matrices(model.prior) if s.optimizer == "muon" else []
-    stage = Stage("prior", objective, *settings, *work, "prior-stage.batch", matrices, patience=s.patience)
+    stage = Stage("prior", objective, *settings, *work, "prior-stage.batch", matrices, s.patience, objective)
     fit(fabric, run, stage, len(training.pixels), progress)
     if extra:
         objective.load_state_dict(best_weights(extra))
@@ -222,7 +222,7 @@ def fit_model(
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
     work = (batch_of, after_epoch, extra)
     inner = _convolutions(model.decoder) if s.optimizer == "muon" else []
-    stage = Stage("model", ModelObjective(model), *settings, *work, "model-stage.batch", inner, s.patience)
+    stage = Stage("model", ModelObjective(model), *settings, *work, "model-stage.batch", inner, s.patience, scored_net)
     fit(fabric, run, stage, len(training.pixels), progress)
     if score is None or not extra:
         with enough_memory(device, "the model's sizes"):

@@ -5,6 +5,7 @@ A killed run continues from its last checkpoint; loop.py explains why it ends in
 """
 
 from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,7 +16,7 @@ from npdraw import show, store
 from npdraw.bank import build_bank
 from npdraw.canvas import Grid
 from npdraw.config import Config, fixed
-from npdraw.data import ImageSet, select
+from npdraw.data import ImageSet, images_digest, select
 from npdraw.data.images import shape_text
 from npdraw.errors import InputError
 from npdraw.evaluation.features import Extractor
@@ -25,8 +26,8 @@ from npdraw.model import NPDraw
 from npdraw.progress import Progress
 from npdraw.training.augment import resident
 from npdraw.training.fabric import make_fabric
-from npdraw.training.loop import enough_memory
-from npdraw.training.provenance import made_by
+from npdraw.training.loop import enough_memory, group
+from npdraw.training.provenance import made_by, moved
 from npdraw.training.run import Run
 from npdraw.training.stages import SAMPLES_SHOWN, finish, fit_guide, fit_model, fit_prior
 from npdraw.words import plural
@@ -51,7 +52,14 @@ def train(
 
 def prepare(config: Config, data: ImageSet, folder: str | Path) -> Run:
     """The run of a config, completed by `settle`, in a directory. Nothing is written."""
-    return Run.open(folder, settle(config, data))
+    settled = settle(config, data)
+    return Run.open(folder, settled, older(settled, data).data.digest)
+
+
+def older(config: Config, data: ImageSet) -> Config:
+    """A settled config as it was when only some of the training images were hashed. Runs from then go on."""
+    digest = select(data, config.split, config.data.validation).train.digest_of_some()
+    return replace(config, data=replace(config.data, digest=digest))
 
 
 def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: Callable[..., Extractor]) -> NPDraw:
@@ -63,7 +71,17 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
     if run.writes:
         run.made = made_by(f"train(config, {data.name!r}, {str(folder)!r})", config, fabric.device, fabric.world_size)
     parts = select(data, config.split, config.data.validation)
-    with Progress(quiet) as progress:
+    with ExitStack() as stack, Progress(quiet) as progress:
+        refusal = ""
+        if run.writes:  # several processes are one run, and all of them must learn of a refusal
+            try:
+                damage = stack.enter_context(run.hold())
+                for line in filter(None, (damage, moved(run.provenance, run.made))):
+                    progress.say(line)
+            except InputError as error:
+                refusal = str(error)
+        if refusal := fabric.broadcast(refusal):
+            raise InputError(refusal)
         scorer = network(device=fabric.device, progress=progress) if config.model_stage.score_every else None
         grid = Grid(*config.canvas_size, config.bank.part_size)
         start = store.load_model(config.init) if config.init else None
@@ -94,7 +112,10 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
         if stage == "prior":
             fit_prior(fabric, run, model, training, validation, progress)
         else:
-            own = {k.removeprefix("weights.model."): v for k, v in tensors.items() if k.startswith("weights.model.")}
+            if stage == "guide" and not config.model_stage.guide_epochs:
+                raise run.misfit("it is of stage guide, which this run does not have")
+            own = group(tensors, "weights.model.")
+            run.expect(own, model.state_dict(), "weights.model.")
             model.load_state_dict(own)
         if config.model_stage.guide_epochs and stage != "model":
             fit_guide(fabric, run, model, training, progress)
@@ -169,8 +190,8 @@ def settle(config: Config, data: ImageSet) -> Config:
             f"a guide must learn for a shorter time than its flow, which has {plural(stage.epochs, 'epoch')}; lower "
             "--model-stage.guide-epochs"
         )
-    digest = chosen.train.digest()
-    return replace(config, data=replace(config.data, inverted=data.inverted, digest=digest), init_digest=start)
+    known = replace(config.data, inverted=data.inverted, digest=images_digest(data, chosen))
+    return replace(config, data=known, init_digest=start)
 
 
 def _check_start(config: Config) -> str:
