@@ -4,6 +4,7 @@ import json
 import os
 import pickle
 import re
+import resource
 import stat
 import subprocess
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from torch import Tensor
 
 from npdraw import files, store
 from npdraw.bank import PartBank
+from npdraw.completing import complete
 from npdraw.config import Config, from_dict, to_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -608,3 +610,104 @@ def test_what_killed_writers_left_is_removed(tmp_path: Path) -> None:
         (tmp_path / name).touch()
     files.remove_leftovers(tmp_path)
     assert sorted(str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()) == sorted(kept)
+
+
+# --- hostile text and weights ---
+
+LAUGHS = "".join(f"a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]\n" for i in range(1, 9))
+YAML = {
+    "date": "seed: 2020-13-45",
+    "hex": "seed: 0x_",
+    "int": "seed: !!int abc",
+    "timestamp": "seed: !!timestamp x",
+    "digits": "seed: " + "9" * 5000,
+    "hex digits": "seed: 0x" + "f" * 6000,
+    "hex key": "? 0x" + "f" * 6000 + "\n: 1",
+    "python": "seed: !!python/object/apply:os.system [ls]",
+    "nesting": "seed: " + "[" * 2000,
+    "aliases": "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n" + LAUGHS + "seed: *a8",
+    "merges": "a0: &a0 {x: 1}\n" + re.sub(r"\[(.*)\]", r"{<<: [\1]}", LAUGHS) + "seed: *a8",
+    "itself": "seed: &a [*a]",
+    "long key": "x" * 5000 + ": 1",
+    "long value": "seed: " + "x y " * 5000,
+    "large": "# " + "x" * 300_000,
+    "list": "seed: [" + "9, " * 4000 + "9]",
+}
+
+
+@pytest.mark.parametrize("name", YAML)
+def test_hostile_yaml_is_refused_briefly(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("x.yaml").write_text(YAML[name])
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert len(refused(lambda: store.read_config("x.yaml"), "x.yaml")) <= 300
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 100_000  # kB
+
+
+def test_some_aliases_are_fine(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text(
+        "prior: &nets {width: 7}\nposterior: *nets\ndecoder:\n  <<: *nets\n  mixtures: 3\n"
+    )
+    config = store.read_config(tmp_path / "x.yaml")
+    assert (config.prior.width, config.posterior.width, config.decoder.width, config.decoder.mixtures) == (7, 7, 7, 3)
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda text: text.replace('"width": 8', f'"width": {"9" * 10_000}'), "is not JSON"),
+        (lambda text: text.replace('"width": 8', f'"width": {10**12}', 1), "is of a larger net"),
+        (lambda text: text.replace('"mlp": 8', '"mlp": 1000000'), "is of a larger net"),
+        (lambda text: text.replace('"mlp": 8', f'"mlp": {10**30}'), "no model can be built"),
+        (lambda text: text.replace('"depth": 1', '"depth": 100000'), "prior.depth is 100000, more than"),
+        (lambda text: text.replace('"version": 1', f'"version": {"[" * 500}{"]" * 500}'), "of version [["),
+        (lambda text: text.replace('"version": 1', f'"version": "{"x" * 5000}"'), "of version 'xxx"),
+        (lambda text: text + " " * 2**20, "bytes, more than the limit of 1,048,576"),
+    ],
+)
+def test_hostile_settings_are_refused(change: Any, words: str, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Before a net of that size takes any memory."""
+    monkeypatch.chdir(folder.parent)
+    text = read_text(folder / "config.json")
+    (folder / "config.json").write_text(change(text))
+    assert (folder / "config.json").read_text() != text
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    assert len(refused(lambda: store.load_model("saved"), words, "saved")) <= 300
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 100_000  # kB
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("short", [False, True])
+def test_weights_that_are_not_finite_are_refused(wrong: float, short: bool, folder: Path) -> None:
+    state, meta = read_tensors(folder / "model.safetensors", "model")
+    state = {name: x.half() if short and x.is_floating_point() else x for name, x in state.items()}
+    for name in ("prior.blocks.0.attention.qkv.weight", "decoder.body.0.1.running_var", "prior.bank.parts"):
+        bad = {k: x.clone() for k, x in state.items()}
+        bad[name].flatten()[-1] = wrong
+        write_tensors(folder / "model.safetensors", "model", bad, meta)
+        refused(lambda: store.load_model(folder), f"{name} holds numbers that are not finite; get the model again")
+
+
+def test_a_bank_of_no_numbers_is_refused(tmp_path: Path) -> None:
+    write_tensors(tmp_path / "b.safetensors", "bank", {"parts": torch.full((3, 1, 2, 2), float("nan"))})
+    refused(lambda: store.load_bank(tmp_path / "b.safetensors"), "pixels must lie in [0, 1]")
+
+
+def test_weights_too_large_to_draw_with_are_refused(folder: Path) -> None:
+    """All are finite, but their products are not."""
+    state, meta = read_tensors(folder / "model.safetensors", "model")
+    state["prior.what.2.weight"] = torch.full_like(state["prior.what.2.weight"], 3e38)
+    write_tensors(folder / "model.safetensors", "model", state, meta)
+    model = store.load_model(folder)
+    refused(lambda: model.sample(1), "weights are too large to give probabilities")
+    with pytest.raises(InputError, match="too large to give probabilities"):
+        empty = Drawing(*torch.zeros(3, 1, model.grid.cells, dtype=torch.int64))
+        complete(model.prior, empty, torch.arange(model.grid.cells) > 2, 1, 0)
+
+
+def test_loading_draws_no_weights(folder: Path) -> None:
+    """Random first weights would take most of the time, and change the numbers that the caller draws next."""
+    torch.manual_seed(0)
+    before = torch.get_rng_state()
+    store.load_model(folder)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -1,8 +1,17 @@
-"""`python -m npdraw`: the same command line as `npdraw`."""
+"""`npdraw`, and `python -m npdraw`: the command line. An interrupt while its modules are imported is no traceback."""
 
 import sys
 
-from npdraw.cli.main import main
+
+def main() -> int:
+    try:
+        from npdraw.cli.main import main as run
+
+        return run()
+    except KeyboardInterrupt:
+        print("npdraw: stopped", file=sys.stderr)
+        return 130
+
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,7 +5,9 @@ import math
 from collections.abc import Iterator
 from typing import Any
 
+from npdraw import limits
 from npdraw.errors import InputError
+from npdraw.words import brief
 
 MOST_EVALUATIONS = 99  # of a flow
 LARGEST = 10**12  # a finite upper bound for numbers that have none
@@ -62,4 +64,17 @@ def check_bounds(config: Any, prefix: str = "") -> None:
         least, most = BOUNDS.get(name, (1, math.inf))
         if not least <= value <= most:  # also refuses NaN
             allowed = f"at least {least}" if most >= LARGEST else f"from {least} to {most}"
-            raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {value:g}")
+            raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {brief(value)}")
+
+
+def check_limits(config: Any) -> None:
+    """Refuse settings that would take all memory or hours, before anything is made of them."""
+    k = config.bank.part_size
+    for name, value, most in (
+        ("prior.depth is", config.prior.depth, limits.LAYERS),
+        ("decoder.blocks is", config.decoder.blocks, limits.LAYERS),
+        ("bank.parts is", config.bank.parts, limits.PARTS),
+        ("numbers in all patches are", config.bank.patches * config.data.channels * k**2, limits.PATCH_NUMBERS),
+        ("places on the canvas are", math.prod(-(-side // k) for side in config.canvas_size), limits.STEPS),
+    ):
+        limits.check(f"{name} {brief(value)}", value, most)

@@ -9,8 +9,9 @@ import difflib
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from npdraw.bounds import check_bounds
+from npdraw.bounds import check_bounds, check_limits
 from npdraw.errors import InputError
+from npdraw.words import brief, shortened
 
 T = TypeVar("T")
 SIDE = 1024  # largest side of a picture, in pixels
@@ -331,7 +332,7 @@ class Config:
         """Refuse settings that cannot work, before any file is written."""
         check_bounds(self)
         if self.data.channels not in (1, 3):
-            raise InputError(f"data.channels must be 1 or 3, not {self.data.channels}")
+            raise InputError(f"data.channels must be 1 or 3, not {brief(self.data.channels)}")
         if self.split.by == "all" and self.split.percent != 100:
             raise InputError(
                 f"--split.percent {self.split.percent:g} needs a kind of split; give --split.by digits, characters, "
@@ -356,6 +357,7 @@ class Config:
                 f"bank.part-size {self.bank.part_size} is larger than the canvas of "
                 f"{self.canvas_size[0]} x {self.canvas_size[1]}; choose at most {min(self.canvas_size)}"
             )
+        check_limits(self)
 
     @property
     def canvas_size(self) -> tuple[int, int]:
@@ -422,13 +424,13 @@ def to_dict(config: Config) -> dict[str, Any]:
 def from_dict(cls: type[T], data: Any, path: str = "") -> T:
     """A config dataclass from nested dictionaries; missing keys keep their default."""
     if not isinstance(data, dict):
-        raise InputError(f"the config needs keys and values under {path or 'its top level'}, not {data!r}")
+        raise InputError(f"the config needs keys and values under {path or 'its top level'}, not {brief(data)}")
     hints = get_type_hints(cls)
     values: dict[str, Any] = {}
     for key, value in data.items():
-        name = f"{path}{key}"
+        name = path + shortened(key if isinstance(key, str) else brief(key))
         if key not in hints:
-            near = difflib.get_close_matches(str(key), hints, n=1)
+            near = difflib.get_close_matches(name.removeprefix(path), hints, n=1)
             advice = f"did you mean {path}{near[0]}?" if near else "remove it"
             raise InputError(f"unknown config key {name}; {advice}")
         hint = hints[key]
@@ -442,15 +444,15 @@ def _scalar(hint: Any, value: Any, name: str) -> Any:
         if isinstance(value, bool) and "yes" in get_args(hint):  # YAML reads yes and no as these
             value = "yes" if value else "no"
         if value not in get_args(hint):
-            raise InputError(f"{name} must be one of {', '.join(get_args(hint))}, not {value!r}")
+            raise InputError(f"{name} must be one of {', '.join(get_args(hint))}, not {brief(value)}")
         return value
     if hint is float and not isinstance(value, bool):  # YAML reads 1e-3 as a string
         try:
             return float(value)
         except (TypeError, ValueError, OverflowError):
-            raise InputError(f"{name} must be a number, not {value!r}") from None
+            raise InputError(f"{name} must be a number, not {brief(value)}") from None
     if hint is str and type(value) is int and name.startswith("reading."):  # YAML reads `size: 64` so
         return str(value)
     if type(value) is not hint:
-        raise InputError(f"{name} must be of type {hint.__name__}, not {value!r}")
+        raise InputError(f"{name} must be of type {hint.__name__}, not {brief(value)}")
     return value

@@ -274,12 +274,14 @@ class Prior(nn.Module):
     def pick(self, choices: Choices, u: Tensor, temperature: float, top_k: int | None, top_p: float | None) -> Drawing:
         """Choose one step from logits (B,M), (B,L), (B,) with uniforms (B,3). Returns a drawing of one step."""
         whether = torch.stack([torch.zeros_like(choices.whether), choices.whether], dim=-1)  # (B,2)
-        picked = [
-            categorical(narrow(logits, temperature, k, p), u[:, i])[:, None]
-            for i, (logits, k, p) in enumerate(
-                ((choices.what, top_k, top_p), (choices.where, top_k, top_p), (whether, None, None))
-            )
-        ]
+        picked = []
+        for i, (logits, k, p) in enumerate(
+            ((choices.what, top_k, top_p), (choices.where, top_k, top_p), (whether, None, None))
+        ):
+            index, most = categorical(narrow(logits, temperature, k, p), u[:, i]), logits.shape[-1] - 1
+            if not index.is_cuda and bool((index > most).any()):  # a GPU must not wait here
+                raise InputError("this prior's weights are too large to give probabilities; get the model again")
+            picked.append(index.clamp_max(most)[:, None])
         return Drawing(*picked).to(self.start.device)
 
 

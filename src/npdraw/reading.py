@@ -16,9 +16,10 @@ from npdraw.canvas import to_unit
 from npdraw.config import Reading
 from npdraw.data import binarise, is_images
 from npdraw.data.images import every_nth
-from npdraw.data.pictures import LOOKED_AT, looks_like_paper, open_picture
+from npdraw.data.pictures import LOOKED_AT, looks_like_paper, open_picture, picture_file
 from npdraw.errors import InputError
 from npdraw.inscription import Inscription, read_inscription
+from npdraw.limits import UPLOAD_PIXELS
 from npdraw.model import NPDraw
 
 Images = Tensor | npt.NDArray[Any] | Image.Image | str | Path | Sequence["Images"]
@@ -72,7 +73,7 @@ def as_pixels(model: NPDraw, images: "Images") -> Tensor:
         if path.is_dir():
             raise InputError(f"{images} is a folder; npdraw.data.load reads all of its images, and .train has them")
         try:
-            return read_picture(model, str(images), path.read_bytes())[0]
+            return read_picture(model, str(images), picture_file(path))[0]
         except OSError as error:
             raise InputError(f"cannot read {images}: {error.strerror or error}") from None
     if isinstance(images, Image.Image):
@@ -116,7 +117,7 @@ def own_pixels(model: NPDraw, data: bytes) -> Tensor | None:
         with Image.open(io.BytesIO(data), formats=["PNG"]) as opened:
             scale = opened.height // c.height
             wanted = "L" if c.channels == 1 else "RGB", (c.width * scale, c.height * scale)
-            if not scale or (opened.mode, opened.size) != wanted:
+            if not scale or (opened.mode, opened.size) != wanted or opened.width * opened.height > UPLOAD_PIXELS:
                 return None
             pixels: show.Pixels = np.asarray(opened)
     except Exception:  # decoders raise many errors on broken files; `open_picture` reports them

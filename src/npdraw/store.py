@@ -10,8 +10,9 @@ from typing import Any
 import torch
 import yaml
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from npdraw import hub, pretrained
+from npdraw import hub, limits, pretrained
 from npdraw.bank import PartBank, check_range
 from npdraw.config import Config, from_dict, to_dict
 from npdraw.drawing import Drawing
@@ -19,9 +20,11 @@ from npdraw.errors import InputError
 from npdraw.files import VERSION, read_meta, read_tensors, read_text, write_tensors, write_text
 from npdraw.flow import Flow
 from npdraw.model import NPDraw
-from npdraw.words import did_you_mean
+from npdraw.words import brief, did_you_mean, first_line, shortened
 
 WEIGHTS, SETTINGS = "model.safetensors", "config.json"
+SLACK = 2**24  # a net of so many more weights than twice those of its file is refused before the two are compared
+DIGITS = 100  # most digits of an integer in YAML; Python cannot even print one of thousands
 FACTOR = ".factor"  # suffix for the factor of a weight in 8 bits
 
 
@@ -36,7 +39,7 @@ def load_bank(path: str | Path) -> PartBank:
     tensors, _ = read_tensors(path, "bank")
     if set(tensors) != {"parts"}:
         raise InputError(f"{path} should hold one tensor, parts; it holds {', '.join(sorted(tensors)) or 'none'}")
-    check_range(tensors["parts"])
+    check_range(tensors["parts"])  # this refuses NaN too
     return PartBank(tensors["parts"])
 
 
@@ -99,13 +102,49 @@ def _grown(tensors: dict[str, Tensor], path: Path) -> dict[str, Tensor]:
     return rest
 
 
+class _Unfilled(TorchFunctionMode):
+    """Draws no first weights, and refuses a net as soon as it has too many. Until they are filled, they take no memory.
+    `stored` is the number of weights in the file that will fill them, if there is one."""
+
+    def __init__(self, stored: int | None):
+        super().__init__()
+        self.count, self.stored = 0, stored
+
+    def __torch_function__(self, call: Any, types: Any, given: Any = (), named: Any = None) -> Any:
+        if getattr(call, "__module__", "") == "torch.nn.init":
+            return (named or {})["tensor"]
+        if call is torch.empty:
+            self.count += torch.empty(*given, **(named or {}) | {"device": "meta"}).numel()
+            if self.stored is not None and self.count > 2 * self.stored + SLACK:
+                raise InputError("the config is of a larger net than the weights beside it; get the model again")
+            limits.check(
+                f"these settings make a net of at least {brief(self.count)} weights", self.count, limits.WEIGHTS
+            )
+        return call(*given, **(named or {}))
+
+
+def unfilled(config: Config, device: str = "meta", stored: int | None = None) -> NPDraw:
+    """The model of a config before it has weights. Settings of which no model can be built are refused. On torch's
+    device meta its tensors have shapes but no memory."""
+    k = config.bank.part_size
+    try:
+        with torch.device(device), _Unfilled(stored):
+            return NPDraw(config, PartBank(torch.zeros(config.bank.parts, config.data.channels, k, k)))
+    except InputError:
+        raise
+    except (RuntimeError, ValueError, ArithmeticError, TypeError) as error:  # sizes of which torch makes no tensor
+        raise InputError(f"no model can be built from these settings: {first_line(error)}") from None
+
+
 def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw:
     """Load a model from a saved folder, a run, by name or from the hub, in evaluation mode, with frozen weights."""
     folder, config = _model_folder(source), model_config(source)
     stored, made = read_tensors(folder / WEIGHTS, "model")
     tensors = _grown(stored, folder / WEIGHTS)
-    k = config.bank.part_size
-    model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, config.data.channels, k, k)))
+    try:
+        model = unfilled(config, "cpu", sum(x.numel() for x in tensors.values()))
+    except InputError as error:
+        raise InputError(f"{folder}: {error}") from None
     wanted = model.state_dict()
     for what, names in (("lacks", wanted.keys() - tensors.keys()), ("has a foreign", tensors.keys() - wanted.keys())):
         if names:
@@ -116,22 +155,33 @@ def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw
             raise InputError(f"{folder / WEIGHTS}: {name} has the shape {shapes}: it is not of this config")
         if tensors[name].is_floating_point() != tensor.is_floating_point():
             raise InputError(f"{folder / WEIGHTS}: {name} holds {tensors[name].dtype}, not {tensor.dtype}")
+        if not _finite(tensors[name]):
+            raise InputError(f"{folder / WEIGHTS}: {name} holds numbers that are not finite; get the model again")
     model.load_state_dict(tensors)
     model.provenance = made
     return model.requires_grad_(False).eval().to(device)
 
 
+def _finite(x: Tensor) -> bool:
+    """Whether all numbers are finite. The least and the largest say it, in one pass and without memory."""
+    return not x.is_floating_point() or not x.numel() or bool(torch.stack(x.aminmax()).isfinite().all())
+
+
 def model_config(source: str | Path) -> Config:
     """The config of a model, without its weights."""
     folder = _model_folder(source)
+    limits.check_file(folder / SETTINGS, limits.JSON_BYTES)
     try:
         settings = json.loads(read_text(folder / SETTINGS))
-    except (json.JSONDecodeError, RecursionError) as error:
+    except (ValueError, RecursionError) as error:
+        if isinstance(error, InputError):
+            raise
         raise InputError(f"{folder / SETTINGS} is not JSON: {error}") from None
     if not isinstance(settings, dict) or settings.get("format") != "npdraw-model":
         raise InputError(f"{folder / SETTINGS} does not describe an npdraw model")
     if settings.get("version") != VERSION:
-        raise InputError(f"{folder} holds a model of version {settings.get('version')}; this npdraw reads {VERSION}")
+        version = brief(settings.get("version"))
+        raise InputError(f"{folder} holds a model of version {version}; this npdraw reads {VERSION}")
     try:
         return from_dict(Config, settings.get("config"))
     except InputError as error:
@@ -222,12 +272,42 @@ def presets() -> dict[str, Path]:
     return {p.stem: p for p in sorted(root.glob("*.yaml"))}
 
 
+def read_yaml(path: str | Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader) -> Any:
+    """What a YAML file says. A file whose aliases repeat too much is refused before they are written out."""
+    limits.check_file(path, limits.YAML_BYTES)
+    text = read_text(path)
+    try:
+        reader = loader(text)
+        node = reader.get_single_node()
+        if node is None:
+            return None
+        count = _nodes(node, {})
+        limits.check(f"{path} holds {brief(count)} values, all aliases written out", count, limits.YAML_NODES)
+        return reader.construct_document(node)
+    except RecursionError:
+        raise InputError(f"{path} is not YAML: it is nested too deeply") from None
+    except InputError as error:
+        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
+    except Exception as error:  # dates, numbers and tags that mean nothing raise errors of many kinds
+        reason = " ".join(str(error).split()) or type(error).__name__
+        raise InputError(f"{path} is not YAML: {reason}") from None
+
+
+def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
+    """How many nodes there are below one, and itself, if each alias counts as a copy. Endless numbers are refused."""
+    if node.tag.endswith(":int") and len(node.value) > DIGITS:
+        raise InputError(f"{shortened(node.value)} is too long for a number")
+    if id(node) not in known:
+        known[id(node)] = 2 * limits.YAML_NODES  # a node inside of itself has no end
+        inner = node.value if isinstance(node, yaml.CollectionNode) else ()
+        flat = (x for item in inner for x in (item if isinstance(item, tuple) else (item,)))
+        known[id(node)] = 1 + sum(_nodes(x, known) for x in flat)
+    return known[id(node)]
+
+
 def read_config(path: str | Path) -> Config:
     """A config from a YAML file. Fields that the file omits keep their defaults."""
-    try:
-        data = yaml.safe_load(read_text(path))
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+    data = read_yaml(path)
     try:
         return from_dict(Config, {} if data is None else data)
     except InputError as error:

@@ -2,11 +2,45 @@
 
 import difflib
 import re
+import reprlib
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+
+QUOTED = 160  # letters of a value, or of what another package says
+MOST, PATH = 300, range(60, 256)  # letters of a sentence; of a path that makes it longer
+
+
+class _Brief(reprlib.Repr):
+    """`repr` that never builds a long text: of nested lists that share their items, the whole could fill the memory."""
+
+    def repr_int(self, x: int, level: int) -> str:
+        huge = abs(x) >= 10**15  # Python refuses to write more than 4,300 digits
+        return f"{'-' * (x < 0)}10^{int((x.bit_length() - 1) * 0.30103)} or so" if huge else repr(x)
+
+
+_BRIEF = _Brief()
+_BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 2, 100, 100
+
+
+def cut(sentence: str) -> str:
+    """A sentence of at most `MOST` letters, and some more if its paths are long. The middle of a longer one is left
+    out, since its end says what to do."""
+    most = MOST + sum(len(word) - PATH[0] for word in sentence.split(" ") if "/" in word and len(word) in PATH)
+    return sentence if len(sentence) <= most else f"{sentence[: most - 125]} ... {sentence[-120:]}"
+
+
+def brief(value: Any) -> str:
+    """A value of the user as a message repeats it: of a long one only some."""
+    return shortened(_BRIEF.repr(value))
+
+
+def shortened(text: str) -> str:
+    """The beginning of a long text."""
+    return text if len(text) <= QUOTED else f"{text[:QUOTED]}..."
 
 
 def plural(count: int, noun: str) -> str:
@@ -28,7 +62,8 @@ def kind_and_shape(x: "Tensor") -> str:
 
 def first_line(error: Exception) -> str:
     """What an error of another package says, in one line."""
-    return " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
+    line = " ".join((str(error).splitlines() or [""])[0].split()) or type(error).__name__
+    return shortened(line)
 
 
 def last_names(text: str) -> str:

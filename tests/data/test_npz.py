@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from npdraw import limits
 from npdraw.config import Reading
 from npdraw.data import load
 from npdraw.errors import InputError
@@ -217,6 +218,47 @@ def test_every_damaged_byte_is_noticed_or_harmless(tmp_path: Path) -> None:
         else:
             assert np.array_equal(images.train[:, 0].numpy(), pixels(2, 4, 4))
     assert wrong > len(whole) // 2
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = saved(tmp_path / "set.npz", train_images=np.zeros((300, 100, 100), np.uint8))
+    assert path.stat().st_size < 4_000
+    monkeypatch.setattr(limits, "UNPACKED", 2_000_000)
+    tracemalloc.start()
+    try:
+        refused(path, r"unpacks to 3,000,128 bytes, more than the limit of 2,000,000 \(NPDRAW_LIMITS=2 allows it\)")
+        assert tracemalloc.get_traced_memory()[1] < 10**6
+    finally:
+        tracemalloc.stop()
+    monkeypatch.setenv("NPDRAW_LIMITS", "2")
+    assert len(load(path).train) == 300
+
+
+HEADER = "{'descr': '|u1', 'fortran_order': False, 'shape': SHAPE, }"
+
+
+@pytest.mark.parametrize(
+    "header",
+    [
+        "{'descr': '|u1', 'fortran_or",
+        HEADER.replace("SHAPE", "(6, 8, 9223372036854775808)"),
+        HEADER.replace("SHAPE", "(6, 8, 4611686018427387904, 4)"),
+        HEADER.replace("SHAPE", "(6, 8, -8)"),
+        HEADER.replace("SHAPE", f"({'9' * 5000},)"),
+        HEADER.replace("SHAPE", "(" * 3000),
+        HEADER.replace("SHAPE", "None"),
+        HEADER.replace("|u1", "|O"),
+        HEADER.replace("'|u1'", "[('a', 'u1', (999999999, 999999999))]"),
+        "",
+    ],
+    ids=["short", "int64", "product", "negative", "digits", "nested", "none", "pickle", "record", "empty"],
+)
+def test_headers_that_mean_nothing(header: str, tmp_path: Path) -> None:
+    path = tmp_path / "set.npz"
+    with zipfile.ZipFile(path, "w") as archive:
+        text = header.encode() + b"\n"
+        archive.writestr("train_images.npy", b"\x93NUMPY\x01\x00" + len(text).to_bytes(2, "little") + text + bytes(400))
+    refused(path, "damaged|pickled")
 
 
 def test_text_in_the_archive_is_no_array(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ import pytest
 from PIL import Image
 from pyarrow import parquet
 
+from npdraw import limits
 from npdraw.config import Reading
 from npdraw.data import load
 from npdraw.data import parquet as module
@@ -270,3 +271,20 @@ def test_load_knows_the_ending(tmp_path: Path) -> None:
     path = write(tmp_path / "Set.PARQUET", {"image": struct(pictures(2))})
     images = load(path, data_dir=tmp_path / "data")
     assert images.name == str(path) and images.train.shape == (2, 1, 8, 6)
+
+
+def test_names_in_endless_nesting_are_no_names(tmp_path: Path) -> None:
+    table = pa.table({"image": struct(pictures(4)), "label": [0, 1, 0, 1]})
+    deep = '{"info": ' * 100_000
+    parquet.write_table(table.replace_schema_metadata({"huggingface": deep}), tmp_path / "set.parquet")
+    assert read(tmp_path / "set.parquet").names == {"class": ("0", "1")}
+
+
+def test_rows_that_unpack_too_far_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Millions of equal rows are a small file."""
+    monkeypatch.setattr(limits, "UNPACKED", 2_000_000)
+    parquet.write_table(pa.table({"image": pa.nulls(6_000, pa.binary())}), tmp_path / "set.parquet")
+    assert (tmp_path / "set.parquet").stat().st_size < 2_000
+    assert "unpacks to 3,072,000 bytes, more than the limit of 2,000,000 " in sentence(tmp_path / "set.parquet")
+    parquet.write_table(pa.table({"image": [bytes(3_000_000)]}), tmp_path / "one.parquet", compression="zstd")
+    assert "one.parquet unpacks to 3," in sentence(tmp_path / "one.parquet")

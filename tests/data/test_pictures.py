@@ -15,10 +15,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
+from fuzz import png
+from npdraw import limits
 from npdraw.config import Reading
-from npdraw.data import ImageSet
+from npdraw.data import ImageSet, pictures
 from npdraw.data.pictures import Item, open_picture, prepare_pictures
-from npdraw.data.prepared import BLOCK, prepared
+from npdraw.data.prepared import BLOCK, Writer, prepared
 from npdraw.errors import InputError
 from npdraw.progress import Progress
 
@@ -695,3 +697,90 @@ def test_classes(labels: list[Any], names: tuple[str, ...], numbers: list[int], 
     assert images.names == ({"class": names} if names else {})
     found = images.labels["train"]
     assert (found["class"].tolist() if names else dict(found)) == (numbers if names else {})
+
+
+# --- limits ----------------------------------------------------------------------------------------
+
+
+EIGHT = Reading("8")
+
+
+def refused(data: bytes, reading: Reading = EIGHT) -> str:
+    with pytest.raises(InputError) as caught:
+        open_picture("a.png", data, reading)
+    return str(caught.value)
+
+
+@pytest.mark.parametrize(
+    "size, words", [((1, 10**8), "more than 65,536 on one side"), ((15_000, 11_500), "1,380,000,000 bytes")]
+)
+def test_a_small_file_of_many_pixels_is_refused(size: tuple[int, int], words: str) -> None:
+    data = png(*size)
+    assert len(data) < 100 and words in refused(data)
+
+
+def test_progressive_jpegs_keep_all_coefficients(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A baseline JPEG is decoded at an eighth of its size; of a progressive one, all coefficients are kept."""
+    monkeypatch.setattr(limits, "PICTURE_MEMORY", 1_000_000)
+    large = smooth(600, 600)
+    assert one(encoded(large, "JPEG"), Reading("8", colour="colour")).shape == (8, 8, 3)
+    assert "takes 1,125," in refused(encoded(large, "JPEG", progressive=True))  # 8 * 75 * 75 + 2 * 600 * 600 * 1.5
+    assert "takes 2,880,000 bytes" in refused(encoded(large, "JPEG"), Reading(crop="8"))
+
+
+def test_pillows_own_limit_is_not_for_photographs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Image, "MAX_IMAGE_PIXELS", 100)
+    assert one(encoded(smooth(), "JPEG"), Reading("8", colour="colour")).shape == (8, 8, 3)
+    assert "exceeds limit" in refused(encoded(smooth()))
+
+
+def test_files_of_other_formats_are_not_decoded() -> None:
+    assert "not an image that can be read" in refused(encoded(smooth(), "TIFF"))
+    assert "not an image that can be read" in refused(b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 8 8\n")
+
+
+def test_too_large_files_are_skipped_before_they_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def read() -> bytes:
+        raise AssertionError("it was read")
+
+    monkeypatch.setattr(limits, "PICTURE_BYTES", 1000)
+    items = [Item("big", read, None, 1001), *(Item(str(i), partial(encoded, grey(i))) for i in range(3))]
+    writer = Writer(tmp_path)
+    prepare_pictures("these", {"train": items}, PLAIN, writer, Progress(quiet=True))
+    assert writer.shapes == {"train": [3, 1, 8, 6]}
+    assert "big (a file takes 1,001 bytes, more than the limit of 1,000 (NPDRAW_LIMITS=2 allows it))" in writer.notes[0]
+
+
+def test_large_pictures_are_read_one_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each takes 8 * 96 * 96 bytes, and there is memory for one and a half."""
+    budget, most = limits.Budget(8 * 96 * 144), []
+    take = budget.take
+
+    def watched(wanted: int) -> Any:
+        most.append(budget.left)
+        return take(wanted)
+
+    monkeypatch.setattr(budget, "take", watched)
+    monkeypatch.setattr(pictures, "_DECODED", budget)
+    files = [encoded(np.dstack([smooth(96, 96), np.full((96, 96), i, np.uint8)])) for i in range(12)]
+    images = read(tmp_path, files)
+    assert len(images.train) == 12 and len(most) == 24 and budget.left == budget.whole
+    assert min(most) == budget.whole - 8 * 96 * 96  # never two
+
+
+@pytest.mark.parametrize("mode", ["L", "RGB", "RGBA", "LA", "P", "I;16", "1", "CMYK"])
+def test_strips_give_the_same_picture(mode: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    pixels = smooth(50, 37)
+    image = (
+        Image.fromarray(pixels[..., 0].astype(np.uint16) * 200)
+        if mode == "I;16"
+        else Image.fromarray(pixels).convert(mode)
+    )
+    if mode in ("RGBA", "LA"):
+        image.putalpha(Image.fromarray(pixels[..., 1]))
+    file = encoded(image, "JPEG" if mode == "CMYK" else "PNG")
+    for reading in (Reading("20x11"), Reading("8", "none", "grey"), Reading(crop="30x40", colour="colour"), PLAIN):
+        whole = one(file, reading)
+        with monkeypatch.context() as patch:
+            patch.setattr(pictures, "STRIP", 100)
+            assert np.array_equal(one(file, reading), whole)

@@ -20,7 +20,7 @@ from npdraw.config import Reading
 from npdraw.data import ImageSet, is_images, is_pictures, load, same_images, select
 from npdraw.data.folder import SUFFIXES
 from npdraw.data.images import shape_text
-from npdraw.data.pictures import INVERTED, open_picture
+from npdraw.data.pictures import INVERTED, open_picture, picture_file
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.files import read_text
@@ -92,7 +92,7 @@ def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | Non
     """Images (N,C,H,W) uint8 from a picture file, or the test images (else all) of a set, as the model needs them."""
     c, path = model.config, Path(source).expanduser()
     if path.is_file() and path.suffix.lower() in SUFFIXES:
-        pixels, notes = read_picture(model, source, path.read_bytes())
+        pixels, notes = read_picture(model, source, picture_file(path))
         for note in notes:
             Progress().say(note)
         return pixels
@@ -214,7 +214,7 @@ def read_images(source: str, reading: Reading, count: int | None, data_dir: Path
         raise InputError(f"--count must be at least 1, not {count}")
     path = Path(source).expanduser()
     if path.is_file() and path.suffix.lower() in SUFFIXES:
-        pixels, notes = open_picture(source, path.read_bytes(), reading)
+        pixels, notes = open_picture(source, picture_file(path), reading)
         for note in notes:
             Progress().say(note)
         return torch.from_numpy(pixels.copy())[None], reading.invert == "yes" or INVERTED in notes

@@ -22,7 +22,7 @@ from npdraw.cli.verbs import VERBS, Verb
 from npdraw.config import Config, Reading
 from npdraw.distributed import this_process
 from npdraw.errors import InputError, TrainingError
-from npdraw.words import first_line
+from npdraw.words import cut, first_line
 
 T = TypeVar("T")
 HELP = ("-h", "--help", "help")
@@ -76,6 +76,8 @@ def _sentences() -> Iterator[None]:
         # These two are recognised by name: importing their packages here would slow down every command.
         if type(error).__name__ == "OutOfMemoryError" or "DefaultCPUAllocator" in str(error):
             sys.exit(_complain("the device has too little memory for this; use fewer images or --device cpu", 1))
+        if isinstance(error, ValueError) and "null byte" in str(error):  # words of a shell have none, but YAML may
+            sys.exit(_complain("the name of a file or folder holds a null byte; choose another name", 2))
         if type(error).__name__ == "SafetensorError":
             sys.exit(_complain(f"cannot write: {first_line(error)}", 1))
         raise
@@ -84,7 +86,7 @@ def _sentences() -> Iterator[None]:
 def _complain(sentence: str, code: int, everywhere: bool = False) -> int:
     """Print one line on stderr. On each machine only the first process prints, unless `everywhere` is set."""
     if everywhere or this_process().local_rank == 0:
-        print(f"npdraw: {' '.join(sentence.split())}", file=sys.stderr)
+        print(f"npdraw: {cut(' '.join(sentence.split()))}", file=sys.stderr)
     return code
 
 

@@ -65,7 +65,7 @@ def check_unmixed(folder: Path, paths: list[Path], name: str) -> None:
 def inscribed(source: str) -> Inscription | None:
     """What npdraw wrote into a picture file; None if npdraw did not write it."""
     path = Path(source).expanduser()
-    return read_inscription(path.read_bytes()) if path.suffix.lower() == ".png" and path.is_file() else None
+    return read_inscription(picture_file(path)) if path.suffix.lower() == ".png" and path.is_file() else None
 
 
 def save_signed(

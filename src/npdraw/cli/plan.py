@@ -8,17 +8,16 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.graph import saved_tensors_hooks
 
-from npdraw.bank import PartBank
+from npdraw import store
 from npdraw.config import Config, ModelStage, PriorStage
 from npdraw.data import ImageSet, select
 from npdraw.distributed import this_process
 from npdraw.drawing import Drawing
-from npdraw.errors import InputError
 from npdraw.flow import Flow
 from npdraw.model import NPDraw, flow_batch
 from npdraw.prior import Prior, fixed_batch
 from npdraw.transformer import AttentionCache
-from npdraw.words import first_line, plural
+from npdraw.words import plural
 
 
 def plan(config: Config, data: ImageSet, device: str) -> list[str]:
@@ -27,11 +26,9 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     count, validation = map(len, select(data, config.split, config.data.validation))
     stages: list[PriorStage | ModelStage] = [config.prior_stage, config.model_stage]
     batches = [max(1, min(stage.batch, count) // world) for stage in stages]
-    try:
-        with torch.device("meta"):  # its tensors have sizes but no memory
-            model, kept = _measure(config, *batches)
-    except (RuntimeError, ValueError, ArithmeticError) as error:  # sizes from which torch cannot build a net
-        raise InputError(f"no model can be built from these settings: {first_line(error)}") from None
+    model = store.unfilled(config)
+    with torch.device("meta"):  # its tensors have sizes but no memory
+        kept = _measure(model, *batches)
     k, grid = config.bank.part_size, model.grid
     guide = model.decoder.guide if isinstance(model.decoder, Flow) else None
     own = _count(model.posterior) + _count(model.decoder) - (_count(guide) if guide else 0)
@@ -110,11 +107,9 @@ def parameters(model: NPDraw) -> str:
     return f"{_count(model):,} parameters ({', '.join(f'{n} {_count(m):,}' for n, m in parts.items())})"
 
 
-def _measure(config: Config, prior_batch: int, model_batch: int) -> tuple[NPDraw, tuple[int, int]]:
-    """The model, and the bytes that a step of each stage keeps for its backward pass."""
-    k, d = config.bank.part_size, config.data
-    model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, d.channels, k, k)))
-    steps = model.grid.cells
+def _measure(model: NPDraw, prior_batch: int, model_batch: int) -> tuple[int, int]:
+    """The bytes that a step of each stage keeps for its backward pass, for a model on torch's device meta."""
+    d, steps = model.config.data, model.grid.cells
 
     def drawing(b: int) -> Drawing:
         return Drawing(*(torch.zeros(b, steps, dtype=torch.int64) for _ in range(3)))
@@ -127,8 +122,8 @@ def _measure(config: Config, prior_batch: int, model_batch: int) -> tuple[NPDraw
 
     priors = [model.prior] if model.prior.guide is None else [model.prior, model.prior.guide]
     prior_kept = activations(lambda: [prior.terms(drawing(prior_batch)) for prior in priors])
-    model.prior.requires_grad_(config.model_stage.joint)
-    return model, (prior_kept, activations(model_loss))
+    model.prior.requires_grad_(model.config.model_stage.joint)
+    return prior_kept, activations(model_loss)
 
 
 def activations(compute: Callable[[], Any]) -> int:

@@ -3,6 +3,7 @@
 It has no published hash, so its content is checked instead.
 """
 
+import math
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from npdraw import limits
 from npdraw.data.images import ImageSet
 from npdraw.errors import InputError
 from npdraw.extras import need
@@ -23,10 +25,14 @@ MOST_CHARACTERS = 100  # more characters than any alphabet has
 def load_chardata(path: Path) -> ImageSet:
     """The images of chardata.mat with labels "alphabet" and "character", numbered over all alphabets."""
     need("chardata.mat", "train", "scipy")
-    from scipy.io import loadmat  # slow to import, and nothing else needs it
+    from scipy.io import loadmat, whosmat  # slow to import, and nothing else needs it
 
     try:
+        sizes = [8 * math.prod(shape) for _, shape, _ in whosmat(path, appendmat=False)]
+        limits.check_unpacked(path, sum(sizes))
         found = loadmat(path, appendmat=False)
+    except InputError:
+        raise
     except Exception as error:  # of many kinds on a damaged file
         raise InputError(f"{path} cannot be read as a MATLAB file (v5); get chardata.mat again") from error
     images, labels = {}, {}

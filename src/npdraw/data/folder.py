@@ -9,6 +9,7 @@
 import os
 import zipfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path, PurePosixPath
 from typing import NamedTuple
 
@@ -20,13 +21,13 @@ from npdraw.errors import InputError
 from npdraw.progress import Progress
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"})
-LARGEST_FILE = 2**29  # bytes of one unpacked file of a zip; a larger one is not a picture
 
 
 class _File(NamedTuple):
     path: tuple[str, ...]  # relative to the folder
     stamp: str  # changes when the file does
     read: Callable[[], bytes]
+    size: int  # bytes, unpacked
 
 
 def load_folder(folder: Path, reading: Reading, into: Path, progress: Progress) -> ImageSet:
@@ -59,7 +60,7 @@ def _load(root: Path, files: list[_File], reading: Reading, into: Path, progress
 def _item(root: Path, file: _File, skip: int) -> Item:
     inner = file.path[skip:]
     name = "".join(c if c.isprintable() else "?" for c in str(root.joinpath(*file.path)))
-    return Item(name, file.read, inner[0] if len(inner) > 1 else None)
+    return Item(name, file.read, inner[0] if len(inner) > 1 else None, file.size)
 
 
 def _parts(files: list[_File]) -> dict[str, tuple[list[_File], int]]:
@@ -98,7 +99,8 @@ def _list_folder(folder: Path) -> list[_File]:
                     walk(entry.path, inner)
             elif _wanted(inner) and entry.is_file():
                 status = entry.stat()
-                files.append(_File(inner, f"{status.st_size} {status.st_mtime_ns}", Path(entry.path).read_bytes))
+                stamp = f"{status.st_size} {status.st_mtime_ns}"
+                files.append(_File(inner, stamp, Path(entry.path).read_bytes, status.st_size))
 
     walk(str(folder), ())
     return files
@@ -112,14 +114,8 @@ def _list_zip(path: Path, archive: zipfile.ZipFile) -> list[_File]:
         inner = PurePosixPath(info.filename).parts
         if not info.is_dir() and inner and _wanted(inner):
             stamp = f"{status.st_size} {status.st_mtime_ns} {info.CRC}"
-            files.append(_File(inner, stamp, lambda info=info: _read_member(archive, info)))  # type: ignore[misc]
+            files.append(_File(inner, stamp, partial(archive.read, info), info.file_size))
     tops = {file.path[0] if len(file.path) > 1 else "" for file in files}
     if len(tops) == 1 and "" not in tops:
         files = [file._replace(path=file.path[1:]) for file in files]
     return sorted(files, key=lambda file: file.path)
-
-
-def _read_member(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    if info.file_size > LARGEST_FILE:
-        raise ValueError("is too large for a picture")
-    return archive.read(info)

@@ -6,7 +6,6 @@ image, is a kind of label: `train_labels` is the class, `train_alphabet` the alp
 """
 
 import zipfile
-import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -16,15 +15,13 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from npdraw import limits
 from npdraw.config import Reading
 from npdraw.data.images import PARTS, ImageSet, every_nth
 from npdraw.data.pictures import INVERTED, LOOKED_AT, WHITE, looks_like_paper
 from npdraw.data.prepared import BLOCK
 from npdraw.errors import InputError
 from npdraw.words import first_line
-
-# what zipfile, zlib and numpy's header parser raise on a damaged file
-_DAMAGE = (OSError, ValueError, EOFError, KeyError, SyntaxError, NotImplementedError, zipfile.BadZipFile, zlib.error)
 
 
 def load_npz(path: Path, reading: Reading) -> ImageSet:
@@ -34,10 +31,11 @@ def load_npz(path: Path, reading: Reading) -> ImageSet:
     try:
         # numpy leaves the file open if the archive's directory is damaged, so we open it here
         with path.open("rb") as file, np.load(file, allow_pickle=False) as archive:
+            limits.check_unpacked(path, sum(info.file_size for info in archive.zip.infolist()))
             return _read(path, archive, reading)
     except InputError:
         raise
-    except _DAMAGE as error:
+    except Exception as error:  # zipfile, zlib and numpy's header parser raise errors of many kinds
         raise InputError(f"{path} is damaged ({first_line(error)}); write it again with numpy.savez") from error
 
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from threading import Lock
 from typing import Any, NamedTuple
 
+from npdraw import limits
 from npdraw.config import Reading
 from npdraw.data.images import ImageSet
 from npdraw.data.pictures import Item, prepare_pictures
@@ -25,6 +26,7 @@ from npdraw.words import first_line
 PICTURES = ("image", "img", "picture")  # columns that are tried first, in this order
 LABELS = ("label", "labels", "class", "fine_label")
 AHEAD = 256  # most rows between the threads
+ROW = 512  # bytes that a row takes in memory, without its picture
 
 
 class _Table(NamedTuple):
@@ -107,7 +109,9 @@ def _describe(path: Path, file: Any) -> _Table:
             f"{path} has no column of pictures (bytes, or a struct with a field `bytes`), only {', '.join(kinds)}; "
             "put the picture files into a column `image`"
         )
-    groups = [file.metadata.row_group(i).num_rows for i in range(file.metadata.num_row_groups)]
+    parts = [file.metadata.row_group(i) for i in range(file.metadata.num_row_groups)]
+    limits.check_unpacked(path, max([ROW * file.metadata.num_rows, *(part.total_byte_size for part in parts)]))
+    groups = [part.num_rows for part in parts]
     if sum(groups) != file.metadata.num_rows:
         raise ValueError("its row groups do not add up to its number of rows")
     label = next((x for x in LABELS if x in kinds and labels(kinds[x])), None)
@@ -123,7 +127,7 @@ def _names(metadata: Mapping[bytes, bytes], label: str | None) -> list[str]:
     try:
         feature = json.loads(metadata[b"huggingface"])["info"]["features"][label]
         return [str(name) for name in feature["names"]]
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, RecursionError):
         return []
 
 

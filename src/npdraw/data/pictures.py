@@ -6,20 +6,26 @@
 - Pictures are cropped and resized (Lanczos, antialiased) to the requested size. Without one, all must have the same
   size, of at most `LARGEST_SIDE` pixels per side.
 - Dark ink on light paper is inverted. Otherwise Alg. 1, for which 0 is empty, would draw every cell.
-- Files that cannot be read are skipped and named. Too many of them are an error.
+- A large picture is flattened in strips of rows, so that few copies of it are in memory. Threads share the memory for
+  pictures: large ones are decoded one at a time.
+- Files that cannot be read, or that need too much memory, are skipped and named. Too many of them are an error.
 """
 
 import io
 import os
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 from PIL import Image, ImageOps, UnidentifiedImageError
+from PIL.JpegImagePlugin import JpegImageFile
 
+from npdraw import limits
 from npdraw.config import Reading
 from npdraw.data.images import every_nth
 from npdraw.data.prepared import BLOCK, Writer
@@ -34,6 +40,9 @@ BLOCK_BYTES = 2**26  # of images that are decoded together
 LIGHT, MOSTLY = 200, 0.9  # paper: more than half of the pixels are at least this light, in this share of the pictures
 LOOKED_AT = 1_000  # most images that are examined for paper
 SAMPLED = 64  # pictures that are examined to choose a background for transparent ones
+FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
+STRIP = 2**21  # pixels of a picture that are flattened together
+_FILES, _DECODED = limits.Budget(limits.PICTURE_BYTES), limits.Budget(limits.PICTURE_MEMORY)
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 
 
@@ -43,6 +52,7 @@ class Item(NamedTuple):
     name: str  # for messages
     read: Callable[[], bytes]
     label: str | None = None  # its class
+    size: int = 0  # bytes that reading it takes; 0 if they are in memory already
 
 
 class _Picture(NamedTuple):
@@ -71,12 +81,12 @@ def prepare_pictures(
             for first in range(0, len(items), together):
                 block = items[first : first + together]
                 good: list[_Picture] = []
-                for item, found in zip(block, pool.map(lambda item: _open(item, reading, paper), block)):
+                for item, found in zip(block, pool.map(lambda item: _small(item, reading, paper), block)):
                     if isinstance(found, str):
                         broken.append(f"{item.name} ({found})")
                         continue
                     size = size or (item.name, found.pixels.shape[1:])
-                    _check_size(size, item.name, found.pixels.shape[1:], reading)
+                    _check_size(size, item.name, found.pixels.shape[1:])
                     good.append(found)
                     labels.append(classes.get(item.label, 0))
                 if good:
@@ -137,20 +147,34 @@ def open_picture(name: str, data: bytes, reading: Reading) -> tuple[NDArray[np.u
     return 255 - found.pixels if inverted else found.pixels, notes + [INVERTED] * on_paper
 
 
+def picture_file(path: str | Path) -> bytes:
+    """The bytes of a picture file."""
+    limits.check_file(path, limits.PICTURE_BYTES)
+    return Path(path).expanduser().read_bytes()
+
+
+def _small(item: Item, reading: Reading, paper: int) -> _Picture | str:
+    """`_open` for a set: without a requested size, a large picture is refused at once, before many pile up."""
+    found = _open(item, reading, paper)
+    if isinstance(found, _Picture) and max(found.pixels.shape[1:]) > LARGEST_SIDE and not reading.size:
+        height, width = found.pixels.shape[1:]
+        raise InputError(
+            f"{item.name} is {width}x{height} pixels; give --size 64, for example, to crop and shrink them"
+        )
+    return found
+
+
 def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
     """Decode one file. If it is broken, the reason is returned, not raised."""
     try:
-        with Image.open(io.BytesIO(item.read())) as opened:
+        with _header(item) as opened:
+            whole = opened.size
             if reading.box and not reading.cut:
                 opened.draft(None, (2 * max(reading.box),) * 2)  # decode a JPEG to about the requested size
-            opened.load()
-            image = _upright(opened)
-            # a GIF with a grey palette opens as L, although the format has no grey mode
-            stored_grey = image.mode in _GREY and opened.format != "GIF"
-            flat = _flatten(image, paper)
-        if reading.colour != "auto":
-            flat = flat.convert("L" if reading.colour == "grey" else "RGB")
-        fitted, enlarged = _fit(flat, reading)
+            with _decoded(opened, whole):
+                # a GIF with a grey palette opens as L, although the format has no grey mode
+                stored_grey = opened.mode in _GREY and opened.format != "GIF"
+                fitted, enlarged = _fit(_upright(opened), reading, paper)
         pixels = np.asarray(fitted)
     except (InputError, MemoryError):  # a problem of the container of all pictures, or of none of them
         raise
@@ -164,12 +188,49 @@ def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
     return _Picture(pixels, stored_grey, enlarged)
 
 
+@contextmanager
+def _header(item: Item) -> Iterator[Image.Image]:
+    """A picture of which only the header is read."""
+    _spare("file", item.size, limits.PICTURE_BYTES)
+    with _FILES.take(item.size):
+        data = item.read()
+        _spare("file", len(data), limits.PICTURE_BYTES)
+        try:
+            opened = Image.open(io.BytesIO(data), formats=FORMATS)
+        except Image.DecompressionBombError:
+            if not data.startswith(b"\xff\xd8"):
+                raise
+            opened = JpegImageFile(io.BytesIO(data))  # photographs have more pixels than Pillow allows
+        with opened:
+            yield opened
+
+
+@contextmanager
+def _decoded(opened: Image.Image, whole: tuple[int, int]) -> Iterator[None]:
+    """Decode a picture, whose size in the file is `whole`, when there is memory for it."""
+    if max(whole) > limits.SIDE:
+        raise ValueError(f"{whole[0]}x{whole[1]} pixels, more than {limits.SIDE:,} on one side")
+    copies = 5 if opened.format == "WEBP" else 2  # of 4 bytes per pixel: the decoder's, and a flat or rotated one
+    memory = 4 * copies * opened.width * opened.height
+    if isinstance(opened, JpegImageFile) and opened.info.get("progressive"):  # all coefficients, two bytes each
+        shares = [h * v for _, h, v, _ in opened.layer]
+        memory += 2 * whole[0] * whole[1] * sum(shares) // max(1, *shares)
+    _spare(f"picture of {whole[0]}x{whole[1]} pixels", memory, limits.PICTURE_MEMORY)
+    with _DECODED.take(memory):
+        opened.load()
+        yield
+
+
+def _spare(what: str, size: int, most: int) -> None:
+    if reason := limits.excess(size, most):
+        raise ValueError(f"a {what} takes {size:,} bytes, {reason}")
+
+
 def _upright(image: Image.Image) -> Image.Image:
     """A decoded picture, rotated as its EXIF tags say. Tags that cannot be read are ignored."""
-    try:
-        return ImageOps.exif_transpose(image)
-    except Exception:  # damaged tags raise errors of many kinds, but the pixels are good
-        return image
+    with suppress(Exception):  # damaged tags raise errors of many kinds, but the pixels are good
+        ImageOps.exif_transpose(image, in_place=True)
+    return image
 
 
 def _flatten(image: Image.Image, paper: int) -> Image.Image:
@@ -187,8 +248,8 @@ def _flatten(image: Image.Image, paper: int) -> Image.Image:
     return image.convert("L" if image.mode in ("1", "L") else "RGB")
 
 
-def _fit(image: Image.Image, reading: Reading) -> tuple[Image.Image, bool]:
-    """Crop and resize as the reading says. Also returns whether this enlarged the picture."""
+def _fit(image: Image.Image, reading: Reading, paper: int) -> tuple[Image.Image, bool]:
+    """Flatten, crop and resize as the reading says. Also returns whether this enlarged the picture."""
     width, height = image.size
     inner, wanted = (height, width), reading.box
     if reading.cut:
@@ -198,13 +259,25 @@ def _fit(image: Image.Image, reading: Reading) -> tuple[Image.Image, bool]:
     elif wanted and reading.crop == "centre":
         scale = min(height / wanted[0], width / wanted[1])
         inner = (max(1, round(wanted[0] * scale)), max(1, round(wanted[1] * scale)))
-    if inner != (height, width):
-        top, left = (height - inner[0]) // 2, (width - inner[1]) // 2
-        image = image.crop((left, top, left + inner[1], top + inner[0]))
+    sheet: Image.Image | None = None  # the box, flat
+    for y, strip in _strips(image, (width - inner[1]) // 2, (height - inner[0]) // 2, inner[1], inner[0]):
+        strip = _flatten(strip, paper)
+        if reading.colour != "auto":
+            strip = strip.convert("L" if reading.colour == "grey" else "RGB")
+        sheet = sheet or Image.new(strip.mode, (inner[1], inner[0]))
+        sheet.paste(strip, (0, y))
+    assert sheet is not None
     if wanted is None or wanted == inner:
-        return image, False
+        return sheet, False
     enlarged = wanted[0] > inner[0] or wanted[1] > inner[1]
-    return image.resize(wanted[::-1], Image.Resampling.LANCZOS), enlarged
+    return sheet.resize(wanted[::-1], Image.Resampling.LANCZOS), enlarged
+
+
+def _strips(image: Image.Image, left: int, top: int, width: int, height: int) -> Iterator[tuple[int, Image.Image]]:
+    """A box of a picture in strips of rows, each with its first row in the box."""
+    rows = max(1, STRIP // width)
+    for y in range(0, height, rows):
+        yield y, image.crop((left, top + y, left + width, top + min(y + rows, height)))
 
 
 def _paper(items: Sequence[Item], pool: ThreadPoolExecutor) -> int:
@@ -217,16 +290,20 @@ def _paper(items: Sequence[Item], pool: ThreadPoolExecutor) -> int:
 
 def _shown(item: Item) -> tuple[float, float] | None:
     """The light of a transparent picture, weighted by opacity, and the opacity; None if it is not transparent."""
+    light = opaque = 0
     try:
-        with Image.open(io.BytesIO(item.read())) as opened:
+        with _header(item) as opened:
             if not opened.has_transparency_data:
                 return None
-            la = np.asarray(opened.convert("RGBA").convert("LA")).astype(np.float64)
+            with _decoded(opened, opened.size):
+                for _, strip in _strips(opened, 0, 0, *opened.size):
+                    la = np.asarray(strip.convert("RGBA").convert("LA")).astype(np.uint32)
+                    light, opaque = light + int((la[..., 0] * la[..., 1]).sum()), opaque + int(la[..., 1].sum())
     except InputError:
         raise
     except Exception:  # broken files are reported when they are read
         return None
-    return float((la[..., 0] * la[..., 1]).sum()), float(la[..., 1].sum())
+    return float(light), float(opaque)
 
 
 def _classes(items: Sequence[Item]) -> dict[str | None, int]:
@@ -244,9 +321,7 @@ def _stack(pictures: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     return images
 
 
-def _check_size(first: tuple[str, tuple[int, int]], name: str, size: tuple[int, int], reading: Reading) -> None:
-    if max(size) > LARGEST_SIDE and not reading.size:
-        raise InputError(f"{name} is {size[1]}x{size[0]} pixels; give --size 64, for example, to crop and shrink them")
+def _check_size(first: tuple[str, tuple[int, int]], name: str, size: tuple[int, int]) -> None:
     if size != first[1]:
         raise InputError(
             f"pictures are of different sizes: {first[0]} is {first[1][1]}x{first[1][0]} and {name} is "

@@ -8,6 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, FailFast, Field
 
+from npdraw import limits
 from npdraw.bounds import MOST_EVALUATIONS
 
 SAMPLES, ENDINGS, PARTICLES = 64, 8, 512  # most per request
@@ -15,7 +16,9 @@ LAST_SEED = 2**53 - 1  # the largest integer that a page can hold
 HOTTEST = 10.0
 LARGEST_SCALE = 32
 PREVIEW = 5  # most evaluations of a flow for a quick picture
-UPLOAD_BYTES, PIXELS = 2**23, 2**24  # most bytes and pixels of an uploaded image
+UPLOAD_BYTES, PIXELS = map(
+    limits.allowed, (limits.UPLOAD_BYTES, limits.UPLOAD_PIXELS)
+)  # most bytes and pixels of an uploaded image
 
 Cells = Annotated[
     list[int],

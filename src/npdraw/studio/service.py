@@ -26,6 +26,7 @@ from torch import Tensor
 from npdraw import __version__, editing, show
 from npdraw.canvas import to_bytes, to_unit
 from npdraw.completing import complete
+from npdraw.data.pictures import FORMATS
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.inscription import Inscription, read_inscription
@@ -35,7 +36,6 @@ from npdraw.studio import schemas
 from npdraw.studio.workers import others_first, still_wanted
 
 LONGEST_SIDE = 1024  # pixels of an animation: all its frames are in memory at once
-FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 
 
 class Before(NamedTuple):

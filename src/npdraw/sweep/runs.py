@@ -13,20 +13,17 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-import torch
 import yaml
 
-from npdraw import derive
-from npdraw.bank import PartBank
+from npdraw import derive, store
 from npdraw.config import Config, Reading, Split, from_dict, to_dict
 from npdraw.data import ImageSet, select
 from npdraw.errors import InputError
 from npdraw.evaluation.metrics import METRICS
 from npdraw.evaluation.request import Request
 from npdraw.files import read_text
-from npdraw.model import NPDraw
 from npdraw.training.trainer import older, settle
-from npdraw.words import did_you_mean, first_line
+from npdraw.words import brief, did_you_mean
 
 KEYS = ("base", "axes", "seeds", "scores", "count", "images", "data")
 TASK, RESULT, TRAINED, LOG = "task.json", "result.json", "run", "log.txt"  # in the folder of a run
@@ -91,10 +88,7 @@ class _Loader(yaml.SafeLoader):
 def read(path: Path, out: Path, data_dir: Path | None, dry: bool) -> list[SweepRun]:
     """All runs of a sweep file, in its order. What cannot be trained or scored is refused here, before any work."""
     try:
-        data = yaml.load(read_text(path), _Loader)
-        return list(_runs(data, out, data_dir, dry))
-    except (yaml.YAMLError, RecursionError) as error:
-        raise InputError(f"{path} is not YAML: {' '.join(str(error).split())}") from None
+        return list(_runs(store.read_yaml(path, _Loader), out, data_dir, dry))
     except InputError as error:
         raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
@@ -150,7 +144,7 @@ def _request(data: dict[str, Any]) -> Request:
     numbers = {key: data[key] for key in ("count", "images") if key in data}
     for key, value in numbers.items():
         if type(value) is not int:
-            raise InputError(f"{key} must be a whole number, not {value!r}")
+            raise InputError(f"{key} must be a whole number, not {brief(value)}")
     return Request(tuple(names), **numbers)
 
 
@@ -164,11 +158,11 @@ def _axes(data: dict[str, Any]) -> dict[str, dict[str, Overrides]]:
     if isinstance(seeds, list) and all(type(seed) is int for seed in seeds):
         seeds = {seed: {"seed": seed} for seed in seeds}
     if not isinstance(seeds, dict):
-        raise InputError(f"seeds: needs a list of whole numbers, such as [0, 1, 2], not {seeds!r}")
+        raise InputError(f"seeds: needs a list of whole numbers, such as [0, 1, 2], not {brief(seeds)}")
     for item in [*listed, *([{SEED: seeds}] if seeds else [])]:
         name, values = next(iter(item.items())) if isinstance(item, dict) and len(item) == 1 else (None, None)
         if name is None or not isinstance(values, dict) or not values:
-            raise InputError(f"an axis is one name with named values, such as parts: {{few: ...}}, not {item!r}")
+            raise InputError(f"an axis is one name with named values, such as parts: {{few: ...}}, not {brief(item)}")
         if str(name) in axes:
             raise InputError(f"there are two axes {name}; give each its own name (seeds: is the axis {SEED})")
         axes[str(name)] = {str(value): _flat(overrides, f"{name}={value}") for value, overrides in values.items()}
@@ -197,7 +191,7 @@ def _base(data: dict[str, Any], data_dir: Path | None, dry: bool, preset: Any) -
 def _flat(overrides: Any, where: str) -> Overrides:
     """Overrides by full name, from names with dots or nested mappings."""
     if not isinstance(overrides, dict):
-        raise InputError(f"{where} needs settings of the config, such as {{bank.parts: 10}}, not {overrides!r}")
+        raise InputError(f"{where} needs settings of the config, such as {{bank.parts: 10}}, not {brief(overrides)}")
     found: Overrides = {}
     for name, value in overrides.items():
         inner = _flat(value, where) if isinstance(value, dict) else None
@@ -221,12 +215,7 @@ def _changed(config: Config, overrides: Overrides) -> Config:
 
 def _check(config: Config, request: Request) -> None:
     """Refuse settings from which no model can be built, and metrics that such a model cannot have."""
-    k = config.bank.part_size
-    try:
-        with torch.device("meta"):  # its tensors have sizes but no memory
-            model = NPDraw(config, PartBank(torch.zeros(config.bank.parts, config.data.channels, k, k)))
-    except (RuntimeError, ValueError, ArithmeticError) as error:
-        raise InputError(f"no model can be built from these settings: {first_line(error)}") from None
+    model = store.unfilled(config)
     for name in request.names:
         if reason := METRICS[name].refuses(model):
             raise InputError(f"the metric {name} {reason}")
