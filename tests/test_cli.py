@@ -5,6 +5,7 @@ import json
 import os
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -625,6 +626,43 @@ def test_interrupt_and_failed_training(
     raising(TrainingError("the loss is not finite"))
     assert main(words) == 1
     assert capsys.readouterr().err == "npdraw: the loss is not finite\n"
+
+
+def test_an_interrupt_of_the_first_imports(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    """They take some tenths of a second. The installed command and `python -m npdraw` begin with the same function."""
+    from npdraw.__main__ import main as first
+
+    monkeypatch.setattr(sys, "argv", ["npdraw", "--version"])
+    assert first() == 0
+
+    class Interrupting:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "npdraw.cli.main":
+                raise KeyboardInterrupt
+
+    monkeypatch.delitem(sys.modules, "npdraw.cli.main")
+    monkeypatch.setattr(sys, "meta_path", [Interrupting(), *sys.meta_path])
+    capsys.readouterr()
+    assert first() == 130
+    assert capsys.readouterr() == ("", "npdraw: stopped\n")
+    project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert project["scripts"] == {"npdraw": f"{first.__module__}:{first.__name__}"}
+
+
+def test_long_words_and_null_bytes_are_one_sentence(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in (["sample", "x" * 5000, "--out", "o"], ["sample", "m", "--out", "o", "--seeds", "9" * 5000]):
+        assert main(words) == 2
+        assert len(capsys.readouterr().err) <= len("npdraw: \n") + 300
+    assert main(["bank", str(home / "bars.npz"), "--out", "a\0b/c.safetensors"]) == 2
+    assert "null byte" in capsys.readouterr().err
+
+
+def test_deep_nets_are_refused_in_a_moment(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["train", str(home / "bars.npz"), "--dry-run", *TINY]
+    assert main([*words, "--prior.depth", "100000"]) == 2
+    assert "prior.depth is 100000, more than the limit of 256 (NPDRAW_LIMITS=391 allows it)" in capsys.readouterr().err
+    assert main([*words, "--prior.mlp", "1000000000000"]) == 2
+    assert "these settings make a net of at least 8000" in capsys.readouterr().err
 
 
 def test_only_the_first_process_speaks(

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
 
 QUOTED = 160  # letters of a value, or of what another package says
-MOST, PATH = 300, range(60, 256)  # letters of a sentence; of a path that makes it longer
+MOST, PATH = 300, 255  # letters of a sentence, whole paths and addresses aside; of one of these
 
 
 class _Brief(reprlib.Repr):
@@ -27,9 +27,10 @@ _BRIEF.maxlevel, _BRIEF.maxstring, _BRIEF.maxother = 2, 100, 100
 
 
 def cut(sentence: str) -> str:
-    """A sentence of at most `MOST` letters, and some more if its paths are long. The middle of a longer one is left
-    out, since its end says what to do."""
-    most = MOST + sum(len(word) - PATH[0] for word in sentence.split(" ") if "/" in word and len(word) in PATH)
+    """A sentence of at most `MOST` letters, whole paths and addresses aside. The middle of a longer one is left out,
+    since its end says what to do."""
+    paths = (word for word in sentence.split(" ") if word.startswith("/") or "://" in word)
+    most = MOST + sum(len(path) for path in paths if len(path) <= PATH)
     return sentence if len(sentence) <= most else f"{sentence[: most - 125]} ... {sentence[-120:]}"
 
 

@@ -14,6 +14,7 @@ from torch import Tensor
 from npdraw import show, store
 from npdraw.data import is_images
 from npdraw.data.folder import SUFFIXES
+from npdraw.data.pictures import picture_file
 from npdraw.device import pick_device
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
