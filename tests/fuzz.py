@@ -312,14 +312,14 @@ SHARES = {"picture": 25, "inscribed": 5, "npz": 14, "zip": 4, "tables": 8, "weig
 
 def verb(*words: str) -> None:
     """Run a verb. Its sentence becomes an `InputError`, as the readers raise it."""
-    said, before = io.StringIO(), set(Path().rglob("*"))
+    said, before = io.StringIO(), set(Path().rglob("*.*"))
     with contextlib.redirect_stderr(said), contextlib.redirect_stdout(io.StringIO()):
         code = main(list(words))
     lines = [line for line in said.getvalue().splitlines() if line.startswith("npdraw: ")]
     if code == 0:
         return
     assert code == 2 and len(lines) == 1, f"exit code {code}: {said.getvalue()[-300:]}"
-    new = {path for path in set(Path().rglob("*")) - before if path.parts[0] != "data"}
+    new = {path for path in set(Path().rglob("*.*")) - before if path.is_file() and path.parts[0] != "data"}
     assert not new, f"it failed and wrote {sorted(new)}"
     raise InputError(lines[0].removeprefix("npdraw: "))
 

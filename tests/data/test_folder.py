@@ -314,6 +314,19 @@ def test_an_encrypted_zip(tmp_path: Path) -> None:
     assert message.startswith(f"5 of 5 files of {path} cannot be read") and "encrypted" in message
 
 
+def test_a_file_without_a_name_in_a_zip(tmp_path: Path) -> None:
+    path = pack(write(tmp_path / "set", *FIVE))
+    with zipfile.ZipFile(path, "a") as archive:
+        archive.writestr("x", b"nothing")
+    data = path.read_bytes()  # the last entry of the directory has a name of one letter, and then none
+    at = data.rindex(b"PK\1\2")
+    assert data[at + 28 : at + 30] == b"\1\0" and data[at + 46 : at + 47] == b"x"
+    changed = bytearray(data)
+    changed[at + 28], changed[at + 30] = 0, 1  # the letter becomes a field that zips ignore
+    path.write_bytes(changed)
+    assert seeds(load(path).train) == [0, 1, 2, 3, 4]
+
+
 @pytest.mark.parametrize("size, words", [(2**31, "a file takes 2,147,483,648 bytes"), (40, "")], ids=["huge", "small"])
 def test_a_zip_that_lies_of_a_size(size: int, words: str, tmp_path: Path) -> None:
     path = pack(write(tmp_path / "set", *FIVE))

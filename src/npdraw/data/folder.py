@@ -112,7 +112,7 @@ def _list_zip(path: Path, archive: zipfile.ZipFile) -> list[_File]:
     files = []
     for info in archive.infolist():
         inner = PurePosixPath(info.filename).parts
-        if not info.is_dir() and inner and _wanted(inner):
+        if inner and not info.is_dir() and _wanted(inner):
             stamp = f"{status.st_size} {status.st_mtime_ns} {info.CRC}"
             files.append(_File(inner, stamp, partial(archive.read, info), info.file_size))
     tops = {file.path[0] if len(file.path) > 1 else "" for file in files}

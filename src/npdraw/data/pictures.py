@@ -197,10 +197,11 @@ def _header(item: Item) -> Iterator[Image.Image]:
         _spare("file", len(data), limits.PICTURE_BYTES)
         try:
             opened = Image.open(io.BytesIO(data), formats=FORMATS)
-        except Image.DecompressionBombError:
-            if not data.startswith(b"\xff\xd8"):
-                raise
-            opened = JpegImageFile(io.BytesIO(data))  # photographs have more pixels than Pillow allows
+        except (
+            Image.DecompressionBombError
+        ):  # Pillow's limit does not know that a JPEG can be decoded at a smaller size
+            readers = (Image.OPEN[name] for name in FORMATS)
+            opened = next(read(io.BytesIO(data), "") for read, fits in readers if fits is None or fits(data[:16]))
         with opened:
             yield opened
 
@@ -264,6 +265,9 @@ def _fit(image: Image.Image, reading: Reading, paper: int) -> tuple[Image.Image,
         strip = _flatten(strip, paper)
         if reading.colour != "auto":
             strip = strip.convert("L" if reading.colour == "grey" else "RGB")
+        if strip.height == inner[0]:
+            sheet = strip
+            break
         sheet = sheet or Image.new(strip.mode, (inner[1], inner[0]))
         sheet.paste(strip, (0, y))
     assert sheet is not None
@@ -276,6 +280,9 @@ def _fit(image: Image.Image, reading: Reading, paper: int) -> tuple[Image.Image,
 def _strips(image: Image.Image, left: int, top: int, width: int, height: int) -> Iterator[tuple[int, Image.Image]]:
     """A box of a picture in strips of rows, each with its first row in the box."""
     rows = max(1, STRIP // width)
+    if (width, height) == image.size and rows >= height:
+        yield 0, image
+        return
     for y in range(0, height, rows):
         yield y, image.crop((left, top + y, left + width, top + min(y + rows, height)))
 
