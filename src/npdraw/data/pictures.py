@@ -194,7 +194,6 @@ def _header(item: Item) -> Iterator[Image.Image]:
     _spare("file", item.size, limits.PICTURE_BYTES)
     with _FILES.take(item.size):
         data = item.read()
-        _spare("file", len(data), limits.PICTURE_BYTES)
         try:
             opened = Image.open(io.BytesIO(data), formats=FORMATS)
         except (
