@@ -644,6 +644,11 @@ def test_hostile_yaml_is_refused_briefly(name: str, tmp_path: Path, monkeypatch:
     assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss < before + 100_000  # kB
 
 
+def test_a_tag_that_lies(tmp_path: Path) -> None:
+    (tmp_path / "x.yaml").write_text("seed: !!timestamp x")
+    refused(lambda: store.read_config(tmp_path / "x.yaml"), "x.yaml is not YAML: a value is not what its tag says")
+
+
 def test_some_aliases_are_fine(tmp_path: Path) -> None:
     (tmp_path / "x.yaml").write_text(
         "prior: &nets {width: 7}\nposterior: *nets\ndecoder:\n  <<: *nets\n  mixtures: 3\n"

@@ -289,7 +289,8 @@ def read_yaml(path: str | Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader)
     except InputError as error:
         raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
     except Exception as error:  # dates, numbers and tags that mean nothing raise errors of many kinds
-        reason = " ".join(str(error).split()) or type(error).__name__
+        known = isinstance(error, yaml.YAMLError | ValueError)
+        reason = " ".join(str(error).split()) if known else "a value is not what its tag says"
         raise InputError(f"{path} is not YAML: {reason}") from None
 
 
