@@ -31,6 +31,7 @@ import numpy as np
 import torch
 import yaml
 from PIL import Image
+from PIL.PngImagePlugin import PngInfo
 
 from npdraw import show, store
 from npdraw.bank import PartBank
@@ -39,6 +40,7 @@ from npdraw.config import Config, Reading, from_dict, to_dict
 from npdraw.data import load
 from npdraw.data.pictures import open_picture
 from npdraw.errors import InputError, TrainingError
+from npdraw.inscription import KEYWORD, Inscription, read_inscription
 from npdraw.model import NPDraw
 from npdraw.sweep.runs import read as read_sweep
 from npdraw.words import MOST
@@ -138,7 +140,7 @@ class Kinds:
         store.save_bank(self.model.bank, "bank.safetensors")
         self.drawing = self.model.prior.sample(2, 0)
         store.save_drawing(self.drawing, "drawings.json", self.model.bank)
-        said = show.Inscription(self.drawing[0], "model", store.weights_hash("model")[:16], 3)
+        said = Inscription(self.drawing[0], "model", store.weights_hash("model")[:16], 3)
         show.save_picture(grey.resize((8, 8)), "drawn.png", said)
         Path("set").mkdir()
         for i in range(12):
@@ -200,18 +202,18 @@ class Kinds:
         else:
             data = changed(dice, dice.choice(self.pictures))
         reading = dice.choice((SMALL, Reading(), Reading("8x8", crop="4x4"), Reading("9x7", "none", "grey")))
-        return lambda: (open_picture("a.png", data, reading), show.inscription(data))
+        return lambda: (open_picture("a.png", data, reading), read_inscription(data))
 
     def inscribed(self, dice: random.Random) -> Case:
         said = self.drawing[0].to_json(**{"model": "m", "weights": "w", "seed": 0})
-        info = show.PngInfo()
+        info = PngInfo()
         info.add_itxt(
-            show.KEYWORD,
+            KEYWORD,
             reworded(dice, '{"drawing":' + said + ',"model":"m","weights":"w","seed":1}').decode("utf-8", "replace"),
             zip=True,
         )
         data = self._encoded(Image.new("L", (8, 8)), "PNG", pnginfo=info)
-        return lambda: show.inscription(data)
+        return lambda: read_inscription(data)
 
     def npz(self, dice: random.Random) -> Case:
         if dice.random() < 0.5:
