@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import re
 import subprocess
 import sys
 import tomllib
@@ -655,6 +656,11 @@ def test_long_words_and_null_bytes_are_one_sentence(home: Path, capsys: pytest.C
         assert len(capsys.readouterr().err) <= len("npdraw: \n") + 300
     assert main(["bank", str(home / "bars.npz"), "--out", "a\0b/c.safetensors"]) == 2
     assert "null byte" in capsys.readouterr().err
+
+
+def test_more_choices_than_there_are_numbers(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["sample", run, "--out", str(tmp_path / "s"), "--seeds", "0", "--top-k", "1" + "0" * 400]) == 0
+    assert re.search(r"top-k 10\^(399|400) or so", capsys.readouterr().out)
 
 
 def test_deep_nets_are_refused_in_a_moment(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -22,7 +22,7 @@ from npdraw.cli.options import (
 )
 from npdraw.errors import InputError
 from npdraw.progress import Progress, say, say_written
-from npdraw.words import plural
+from npdraw.words import brief, plural
 
 if TYPE_CHECKING:
     from npdraw.evaluation.protocol import Drawn
@@ -103,7 +103,7 @@ class Sample:
         title = f"{plural(count, 'sample')} of {self.model}: seeds {self.seeds}, temperature {heat:g}"
         values = {"top-k": self.top_k, "top-p": self.top_p, **settings}
         values["guidance"] = model.config.decoder.guidance or None
-        title += "".join(f", {name} {value:g}" for name, value in values.items() if value is not None)
+        title += "".join(f", {name} {_short(value)}" for name, value in values.items() if value is not None)
         if heat == 0 and count > 1 and same:
             what, noise = ("drawing", "") if model.has_likelihood else ("sketch", ", in pictures of different noise")
             title += f"\nat temperature 0 all seeds have the same {what}, of the likeliest choices{noise}"
@@ -137,6 +137,10 @@ class Sample:
             frames = show.drawing_frames(model, drawing[:IN_ANIMATION], few)
             written += show.save_animation(frames, self.out / "animation")
         return written
+
+
+def _short(value: float) -> str:
+    return brief(value) if isinstance(value, int) else f"{value:g}"  # a float cannot hold every integer
 
 
 @dataclass
