@@ -318,11 +318,11 @@ def test_freedom_that_was_not_learned() -> None:
         model.decode(drawing, freedom=0.5)
 
 
-def test_no_likelihood_is_computed() -> None:
+def test_no_bound_of_a_posterior_is_computed() -> None:
     model = small()
     assert not model.has_likelihood
-    for ask in (model.elbo, model.log_likelihood):
-        with pytest.raises(InputError, match="no likelihood"):
+    for ask in (model.elbo, model.log_weights):
+        with pytest.raises(InputError, match="gives no distribution of pixels"):
             ask(torch.rand(2, 3, 9, 12))
     with pytest.raises(InputError, match="as many seeds"):
         model.decode(model.sample(2).drawing, seed=[1])

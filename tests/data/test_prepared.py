@@ -342,7 +342,7 @@ def test_what_fails_half_way_leaves_nothing(error: type[BaseException], tmp_path
 
     def fail(writer: Writer) -> None:
         build(writer)
-        raise error
+        raise error("it failed")
 
     old = prepared.prepared(tmp_path / "set", "set", "old", build)
     for name in ("set", "new"):
