@@ -2,8 +2,8 @@
 
 import errno
 import os
-import stat
 import re
+import stat
 from pathlib import Path
 from typing import Any
 
