@@ -15,10 +15,11 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/npdraw demo --out demo
 
-# Two workers for two cores, hence one torch thread in each: two threads each would fight over the same cores.
+# One torch thread in each worker: more would fight over the same cores. Three workers keep two cores busy while a
+# test waits for a browser or for another process.
 # worksteal gives a worker neighbouring tests, so that a module's fixtures are mostly made once.
 test: $(READY)
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 2 --dist worksteal
+	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

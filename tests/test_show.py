@@ -11,7 +11,7 @@ import pytest
 import torch
 from PIL import Image, ImageSequence
 
-from npdraw import show
+from npdraw import plots, show
 from npdraw.canvas import Grid, render_steps
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
@@ -258,8 +258,8 @@ def test_a_data_uri_holds_the_picture() -> None:
 def test_curves_skip_what_is_not_there(tmp_path: Path) -> None:
     rows = [{"stage": "prior", "step": i, "loss": 9.0 - i} for i in range(9)]
     rows += [{"stage": "model", "step": 3, "loss": float("nan"), "elbo": -4.0}]
-    small = show.curves(rows, tmp_path / "one.png", ["loss"])
-    wide = show.curves(rows, tmp_path / "three.png", ["loss", "elbo", "absent"])
+    small = plots.curves(rows, tmp_path / "one.png", ["loss"])
+    wide = plots.curves(rows, tmp_path / "three.png", ["loss", "elbo", "absent"])
     with Image.open(small) as one, Image.open(wide) as three:
         assert three.width > 2.5 * one.width and one.height == three.height
         assert len(np.unique(pixels(one).reshape(-1, 3), axis=0)) > 20  # something is drawn
@@ -268,8 +268,9 @@ def test_curves_skip_what_is_not_there(tmp_path: Path) -> None:
 
 def test_plots_against_a_setting_have_gaps(tmp_path: Path) -> None:
     places, known = ["3 %", "10 %", "30 %"], [(9.0, 1.0), (5.0, 0.0), (4.0, 0.5)]
-    whole = show.against(places, {"a": known, "b": known[::-1]}, tmp_path / "whole.png", "share", "FID")
-    gap = show.against(places, {"a": [known[0], None, known[2]], "b": [None] * 3}, tmp_path / "gap.png", "share", "FID")
+    whole = plots.against(places, {"a": known, "b": known[::-1]}, tmp_path / "whole.png", "share", "FID")
+    parts = {"a": [known[0], None, known[2]], "b": [None] * 3}
+    gap = plots.against(places, parts, tmp_path / "gap.png", "share", "FID")
     with Image.open(whole) as one, Image.open(gap) as two:
         assert one.size == two.size and one.tobytes() != two.tobytes()
         assert len(np.unique(pixels(two).reshape(-1, 3), axis=0)) > 20

@@ -264,7 +264,7 @@ def test_a_spell_with_more_of_the_prior_or_with_another_one(
     workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Epochs of the prior that was there are added up. Those of a prior that was replaced do not count."""
-    monkeypatch.setattr("npdraw.show.curves", lambda *given: None)
+    monkeypatch.setattr("npdraw.plots.curves", lambda *given: None)
 
     def train(out: str, *words: object) -> tuple[NPDraw, dict[str, Any]]:
         given = ["--out", workshop / out, "--device", "cpu", "--data", workshop / "strokes.npz", *words]

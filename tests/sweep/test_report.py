@@ -16,7 +16,7 @@ from sweep.small import finish, sweep
 def test_plots_have_means_of_what_is_done(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Against the first axis, one line for each value of the second."""
     seen: list[Any] = []
-    monkeypatch.setattr("npdraw.show.against", lambda *given: seen.append(given) or given[2])
+    monkeypatch.setattr("npdraw.plots.against", lambda *given: seen.append(given) or given[2])
     shares = {"3 %": {"split": {"by": "samples", "percent": 3}}, "50 %": {"split": {"by": "samples", "percent": 50}}}
     parts = {4: {"bank.parts": 4}, 6: {"bank.parts": 6}}
     path = sweep(axes=[{"share": shares}, {"parts": parts}])

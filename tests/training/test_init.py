@@ -108,7 +108,7 @@ def test_the_first_validation_loss_is_that_of_the_model_itself(
     start: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """On the validation images of the new set, by the model's own parts."""
-    monkeypatch.setattr("npdraw.show.curves", tiny.CURVES)
+    monkeypatch.setattr("npdraw.plots.curves", tiny.CURVES)
     train(tmp_path / "run", config(start))
     first = tiny.rows(tmp_path / "run", "prior")[0]
     assert (first["step"], first["epoch"]) == (0, 0)

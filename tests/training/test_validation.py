@@ -130,7 +130,7 @@ def test_the_best_weights_are_kept_whichever_epoch_had_them(
 
 
 def test_every_so_many_epochs_and_at_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("npdraw.show.curves", tiny.CURVES)
+    monkeypatch.setattr("npdraw.plots.curves", tiny.CURVES)
     train(tmp_path / "run", scored(every=2, epochs=5))
     found = values(tmp_path / "run")
     assert list(found) == [2, 4, 5] and all(math.isfinite(v) for v in found.values())

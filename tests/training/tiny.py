@@ -22,7 +22,7 @@ from npdraw.config import Config, from_dict
 from npdraw.data import ImageSet
 from npdraw.files import read_tensors
 from npdraw.model import NPDraw
-from npdraw.show import curves
+from npdraw.plots import curves
 from npdraw.training import loop, trainer
 
 SETTINGS: dict[str, Any] = {

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from npdraw import show
+from npdraw import plots
 from npdraw.evaluation.score import figure
 from npdraw.files import read_text, write_text
 from npdraw.sweep.runs import SweepRun, task_digest
@@ -22,7 +22,7 @@ def write_report(out: Path, runs: Sequence[SweepRun]) -> str:
     text, files = results_table(rows), [out / "results.jsonl", out / "table.md"]
     write_text(files[0], "".join(json.dumps(row) + "\n" for row in rows))
     write_text(files[1], text + "\n")
-    files += plots(rows, out / "plots")
+    files += write_plots(rows, out / "plots")
     return "\n".join([text, *_absent(runs), f"written: {', '.join(map(str, files))}"])
 
 
@@ -51,7 +51,7 @@ def results_table(rows: Sequence[Row]) -> str:
     return "\n".join(f"| {' | '.join(row)} |" for row in ruled)
 
 
-def plots(rows: Sequence[Row], folder: Path) -> list[Path]:
+def write_plots(rows: Sequence[Row], folder: Path) -> list[Path]:
     """One plot per score: its mean and deviation against the first axis, one line for each choice on the others."""
     if not rows or not rows[0]["axes"]:
         return []
@@ -67,7 +67,7 @@ def plots(rows: Sequence[Row], folder: Path) -> list[Path]:
         }
         if any(point for points in drawn.values() for point in points):
             path = folder / f"{key}.png"
-            files.append(show.against([place for (place,) in places], drawn, path, first, label))
+            files.append(plots.against([place for (place,) in places], drawn, path, first, label))
     return files
 
 

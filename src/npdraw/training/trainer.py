@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from npdraw import show, store
+from npdraw import plots, show, store
 from npdraw.bank import build_bank
 from npdraw.canvas import Grid
 from npdraw.config import Config, fixed
@@ -133,7 +133,7 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
             rows = run.metrics()
             keys = ["total", "validation", "reconstruction", "kl", "regulariser"]
             keys += [key for key in SCORES if any(key in row for row in rows)]
-            show.curves(rows, run.folder / "pictures" / "curves.png", keys)
+            plots.curves(rows, run.folder / "pictures" / "curves.png", keys)
         run.close()
     return model
 
