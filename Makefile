@@ -16,10 +16,11 @@ demo: $(READY)
 	$(BIN)/npdraw demo --out demo
 
 # One torch thread in each worker: more would fight over the same cores. Three workers keep two cores busy while a
-# test waits for a browser or for another process.
+# test waits for a browser or for another process. Bytecode is kept, whatever the environment says: many tests start
+# processes, and pytest need not rewrite the assertions of all tests each time.
 # worksteal gives a worker neighbouring tests, so that a module's fixtures are mostly made once.
 test: $(READY)
-	OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .
