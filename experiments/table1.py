@@ -152,6 +152,13 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
         f"{preset}, seed {c.seed}: {about['samples']['count']:,} samples against {about['against']['count']:,} images"
     )
     report.write(written, title, scores, notes, about, pictures)
+    if count is None and not model.has_likelihood:  # the density of a flow takes minutes, so it comes last
+        request = Request(metrics=("nll",), ink=c.data.ink)
+        with Progress() as progress:
+            found, _ = Evaluation(model, data, request, lambda: network, kept, device, progress=progress).run()
+        scores, notes = scores + found, [note for note in notes if not note.startswith("nll ")]
+        about["seconds"] = round(time.monotonic() - began, 1)
+        report.write(written, title, scores, notes, about, pictures)
     print("\n".join([title, report.table(scores), *notes]))
     _add(json.loads(read_text(written / "scores.json")))
 
