@@ -54,3 +54,17 @@ def transported(noise: float, mean: float, spread: float) -> float:
     t = 1 / 81
     start = (1 - t) * noise
     return mean + spread * (start - t * mean) / math.sqrt(t**2 * spread**2 + (1 - t) ** 2)
+
+
+def carried(x: float, t: float, until: float, mean: float, spread: float) -> float:
+    """Where the exact flow of `gaussian` takes a point from one time to a later one; it keeps quantiles."""
+
+    def width(at: float) -> float:
+        return math.sqrt(at**2 * spread**2 + (1 - at) ** 2)
+
+    return until * mean + width(until) / width(t) * (x - t * mean)
+
+
+def mean_velocity(x: float, t: float, until: float, mean: float, spread: float) -> float:
+    """The constant velocity that takes a point there in one step."""
+    return (carried(x, t, until, mean, spread) - x) / (until - t)

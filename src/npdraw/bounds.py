@@ -10,6 +10,7 @@ from npdraw.errors import InputError
 from npdraw.words import brief
 
 MOST_EVALUATIONS = 99  # of a flow
+LEAPS = 8  # most evaluations of a distilled flow, which takes this number or one of its divisors
 LARGEST = 10**12  # a finite upper bound for numbers that have none
 BOUNDS: dict[str, tuple[float, float]] = {  # lower and upper bounds; all other numbers are counts of at least 1
     "prior.dropout": (0, 0.99),

@@ -9,7 +9,7 @@ import difflib
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from npdraw.bounds import check_bounds, check_limits
+from npdraw.bounds import LEAPS, check_bounds, check_limits
 from npdraw.errors import InputError
 from npdraw.words import brief, shortened
 
@@ -215,6 +215,8 @@ class DecoderConfig:
     guide."""
     guidance: float = 0.0
     """How far a flow's picture is pushed away from its guide's, as a multiple of their difference; 0: not at all."""
+    distilled: bool = False
+    """Learn the path of the flow to start from (init), its guide included, in 1, 2, 4 or 8 evaluations."""
 
 
 @dataclass(frozen=True)
@@ -380,6 +382,7 @@ def _check_flow(config: Config) -> None:
         ("model-stage.unfinished", config.model_stage.unfinished),
         ("decoder.guide", config.decoder.guide),
         ("decoder.maps", config.decoder.maps),
+        ("decoder.distilled", config.decoder.distilled),
     ):
         if value and config.decoder.likelihood != "flow":
             raise InputError(f"{name} is only for flows; give --{name} 0, or --decoder.likelihood flow")
@@ -387,6 +390,10 @@ def _check_flow(config: Config) -> None:
         raise InputError(
             "decoder.freedom needs a flow that learns from noise; give --model-stage.noise, or --decoder.freedom 0"
         )
+    if config.decoder.distilled and config.decoder.guide:
+        raise InputError("a distilled flow has learned from its guide and needs none; give --decoder.guide 0")
+    if config.decoder.distilled and LEAPS % config.decoder.evaluations:
+        raise InputError(f"a distilled flow takes 1, 2, 4 or {LEAPS} evaluations; give --decoder.evaluations 4")
 
 
 def _check_guides(config: Config) -> None:

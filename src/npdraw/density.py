@@ -64,6 +64,8 @@ def log_density(
     net, device = model.decoder, model.device
     if not isinstance(net, Flow):
         raise InputError("only a flow has a density; this model has a likelihood")
+    if model.config.decoder.distilled:
+        raise InputError("a distilled flow has no density; ask for that of the flow that it learned from")
     if len(pixels) != len(drawing) or probes < 0 or steps < 1:
         raise InputError(f"give {len(pixels)} drawings, one per image, with 0 or more probes and at least one step")
     pixels, size = pixels.to(device), pixels[0].numel() if len(pixels) else 0

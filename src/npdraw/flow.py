@@ -17,6 +17,9 @@ Choices:
 - A UNet at full resolution: residual blocks with group norm and SiLU, modulated by time and strength. Sides are halved
   until none is above 8; that level has one layer of attention. From the smallest level up, channels are 2.5, 2, 1,
   1/2 ... times `width`: a larger image has more, thinner levels on top.
+- A flow can be distilled: it is told at which time a step ends, and predicts the mean velocity up to there, so that few
+  steps follow the path of the flow that it learned from (training/distilling.py; Boffi et al. 2024 call this a flow
+  map). Its steps are `leaps`, of equal lengths in time.
 - A guide is optional: a smaller, less trained flow. It makes the same errors, only larger ones, so the picture is
   pushed away from the guide's wherever the two differ (Karras et al. 2024). The guide is used only in the middle of the
   path: at the start both see only noise, and at the end the picture is already made.
@@ -24,12 +27,14 @@ Choices:
 """
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+
+from npdraw.bounds import LEAPS
 
 SMALLEST = 8  # largest side of the smallest map
 TIMES = 64  # frequencies that encode the time
@@ -50,6 +55,23 @@ def times(count: int) -> list[float]:
     first, last = (sigma ** (1 / RHO) for sigma in SIGMAS)
     sigmas = ((first + i / max(1, count - 1) * (last - first)) ** RHO for i in range(count))
     return [*(1 / (1 + sigma) for sigma in sigmas), 1.0]
+
+
+def leaps(count: int) -> list[float]:
+    """The times of `count` evaluations of a distilled flow, and 1 at the end. With fewer evaluations they are some of
+    those with more."""
+    return [times(1)[0], *(i / count for i in range(1, count)), 1.0]
+
+
+def subdivided(count: int) -> list[float]:
+    """Times between those of `leaps(LEAPS)`, evenly in the logarithm of the noise level: `count` steps per leap."""
+    found: list[float] = []
+    for here, there in pairwise(leaps(LEAPS)):
+        first, last, steps = (1 - here) / here, (1 - there) / there, count
+        if there == 1:  # one more step goes from the last noise level to the image
+            last, steps = SIGMAS[1], max(1, count - 1)
+        found += [here, *(1 / (1 + first * (last / first) ** (i / steps)) for i in range(1, count))]
+    return [*found, 1.0]
 
 
 def _norm(channels: int) -> nn.GroupNorm:
@@ -93,7 +115,8 @@ class MapAttention(nn.Module):
 
 
 class Flow(nn.Module):
-    """From canvases to images (B,C,H,W) of `size`. `guide` is the width of the guide, 0 for none."""
+    """From canvases to images (B,C,H,W) of `size`. `guide` is the width of the guide, 0 for none. A `distilled` flow is
+    told where its steps end."""
 
     frequencies: Tensor
 
@@ -105,12 +128,14 @@ class Flow(nn.Module):
         blocks: int = 2,
         guide: int = 0,
         maps: bool = False,
+        distilled: bool = False,
     ):
         super().__init__()
         self.channels, self.size, self.blocks, self.maps = channels, size, blocks, maps
         widths, told = channels_of(size, width), 2 * width
         self.register_buffer("frequencies", math.pi * torch.logspace(0, 3, TIMES), persistent=False)
         self.told = nn.Sequential(nn.Linear(2 * TIMES + 1, told), nn.SiLU(), nn.Linear(told, told), nn.SiLU())
+        self.aim = nn.Linear(2 * TIMES, told, bias=False) if distilled else None
         self.first = nn.Conv2d(2 * channels + 1 + maps, widths[0], 3, padding=1)
         self.down, self.smaller, self.larger, self.up = (nn.ModuleList() for _ in range(4))
         for i, c in enumerate(widths):
@@ -123,13 +148,18 @@ class Flow(nn.Module):
         self.attention = MapAttention(widths[-1])
         self.norm, self.last = _norm(widths[0]), nn.Conv2d(widths[0], channels, 3, padding=1)
         nn.init.zeros_(self.last.weight)
+        if self.aim is not None:
+            nn.init.zeros_(self.aim.weight)  # so that it begins as the flow that it learns from
         self.guide = Flow(channels, size, guide, blocks, maps=maps) if guide else None
 
-    def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
+    def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor, until: Tensor | None = None) -> Tensor:
         """The velocity at points x (B,C,H,W) and times t (B,): float32 (B,C,H,W). The condition is canvas and drawn
-        cells, (B,C+1,h,w), with `maps` (B,C+2,h,w). `strength` (B,) is that of the noise on the canvases."""
-        phases = t[:, None] * self.frequencies  # (B,TIMES)
-        told = self.told(torch.cat([phases.sin(), phases.cos(), strength[:, None]], dim=1))
+        cells, (B,C+1,h,w), with `maps` (B,C+2,h,w). `strength` (B,) is that of the noise on the canvases. A distilled
+        flow gives the mean velocity from t to the times `until` (B,)."""
+        told = self.told[0](torch.cat([self._phases(t), strength[:, None]], dim=1))
+        if self.aim is not None and until is not None:
+            told = told + self.aim(self._phases(until))
+        told = self.told[1:](told)
         x = self.first(torch.cat([x, F.interpolate(condition, size=self.size)], dim=1))
         n = self.blocks
         kept: list[Tensor] = []  # torch.compile cannot trace list[Tensor](), and would split the net
@@ -144,6 +174,11 @@ class Flow(nn.Module):
             if i and i % n == 0:
                 x = self.larger[i // n - 1](F.interpolate(x, size=kept[-1].shape[-2:]))
         return self.last(F.silu(self.norm(x))).float()
+
+    def _phases(self, t: Tensor) -> Tensor:
+        """Times (B,) as the net is told them: (B,2*TIMES)"""
+        phases = t[:, None] * self.frequencies
+        return torch.cat([phases.sin(), phases.cos()], dim=1)
 
     def loss(self, images: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
         """Mean squared error of the velocity towards images (B,C,H,W) in [0, 1]: (). Torch draws times and noise."""
@@ -164,12 +199,33 @@ class Flow(nn.Module):
         """Follow the velocity from noise (B,C,H,W) to images in [0, 1], (B,C,H,W). `guidance` times the
         difference to the guide's velocity is added to the velocity. `correct` takes the image in [-1, 1] that each
         evaluation predicts and its noise level (0 at the last one), and returns the image to follow instead."""
-        points, told = times(evaluations), noise.new_full((len(noise),), strength)
+        points = times(evaluations) if self.aim is None else leaps(evaluations)
+        told = noise.new_full((len(noise),), strength)
+        *_, image = self._states(noise, condition, points, told, guidance, correct)
+        return ((image + 1) / 2).clamp(0, 1)
+
+    def path(self, noise: Tensor, condition: Tensor, evaluations: int, strength: Tensor, guidance: float) -> Tensor:
+        """The points (LEAPS+1,B,C,H,W) of the path from noise (B,C,H,W) at the times of `leaps(LEAPS)`, in at least
+        `evaluations` steps. `strength` (B,) is that of the noise on the canvases."""
+        count = -(-evaluations // LEAPS)
+        return torch.stack([*self._states(noise, condition, subdivided(count), strength, guidance)][::count])
+
+    def _states(
+        self,
+        noise: Tensor,
+        condition: Tensor,
+        points: list[float],
+        strength: Tensor,
+        guidance: float,
+        correct: Callable[[Tensor, float], Tensor] | None = None,
+    ) -> Iterator[Tensor]:
+        """The point at each of the times `points`. The last is the image in [-1, 1]."""
         x = image = before = (1 - points[0]) * noise
         length = 0.0  # of the step before, in log noise level; 0: there was none
         for here, there in pairwise(points):
-            given = x, x.new_full((len(x),), here), condition, told
-            velocity = self(*given)
+            yield x
+            given = x, x.new_full((len(x),), here), condition, strength
+            velocity = self(*given) if self.aim is None else self(*given, x.new_full((len(x),), there))
             if self.guide is not None and guidance and GUIDED[0] <= (1 - here) / here <= GUIDED[1]:
                 velocity = velocity + guidance * (velocity - self.guide(*given))
             before, image = image, x + (1 - here) * velocity
@@ -179,6 +235,7 @@ class Flow(nn.Module):
                 break
             left = (1 - there) / (1 - here)  # how much of x stays
             step = math.log(there / (here * left))
-            ahead = image + step / (2 * length) * (image - before) if length else image
+            second = length and self.aim is None  # a leap knows the whole of its way already
+            ahead = image + step / (2 * length) * (image - before) if second else image
             x, length = left * x + (there - here * left) * ahead, step
-        return ((image + 1) / 2).clamp(0, 1)
+        yield image

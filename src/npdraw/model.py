@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from npdraw import completing, distributions, editing
 from npdraw.bank import PartBank, check_range
+from npdraw.bounds import LEAPS
 from npdraw.canvas import (
     Grid,
     last_cells,
@@ -97,7 +98,7 @@ class NPDraw(nn.Module):
         x = c.decoder
         self.decoder: Decoder | Flow
         if x.likelihood == "flow":
-            self.decoder = Flow(d.channels, size, x.width, x.blocks, x.guide, x.maps)
+            self.decoder = Flow(d.channels, size, x.width, x.blocks, x.guide, x.maps, x.distilled)
         else:
             outputs = distributions.outputs(x.likelihood, d.channels, x.mixtures)
             self.decoder = Decoder(d.channels, c.canvas_size, size, outputs, x.width, x.middle, x.shortcut)
@@ -275,6 +276,8 @@ class NPDraw(nn.Module):
                 "evaluations must be a whole number of at least 1 and freedom a number from 0 to 1, not "
                 f"{evaluations!r} and {freedom!r}"
             )
+        if c.decoder.distilled and LEAPS % evaluations:
+            raise InputError(f"this flow is distilled to 1, 2, 4 or {LEAPS} evaluations and cannot take {evaluations}")
         if freedom and not c.model_stage.noise:
             raise InputError("this flow learned without noise (model-stage.noise), so it has no freedom; set it to 0")
         return evaluations, freedom
@@ -554,16 +557,21 @@ class NPDraw(nn.Module):
         return Loss(total, reconstruction, kl, regulariser)
 
     def flow_loss(self, net: Flow, images: Tensor, parses: Drawing) -> Tensor:
-        """The error of a flow (the decoder or its guide) on one batch: (). The canvases of the parses carry noise of
-        random strength, a share `PLAIN` of them none. Some of the parses are unfinished."""
-        stage, b, device = self.config.model_stage, len(images), images.device
+        """The error of a flow (the decoder or its guide) on one batch: ()"""
+        return net.loss(images, *self.lesson(parses))
+
+    def lesson(self, parses: Drawing) -> tuple[Tensor, Tensor]:
+        """What a flow is told of parses (B,T) while it learns: the condition (B,C+1,h,w), with maps (B,C+2,h,w), and
+        the strength of its noise (B,). The canvases carry noise of random strength, a share `PLAIN` of them none. Some
+        of the parses are unfinished."""
+        stage, b, device = self.config.model_stage, len(parses), parses.what.device
         strength = stage.noise * (torch.rand(b, device=device) / (1 - PLAIN) - PLAIN / (1 - PLAIN)).clamp_min(0)
-        veil = torch.randn(b, images.shape[1], *self.config.canvas_size, device=device)
+        veil = torch.randn(b, self.config.data.channels, *self.config.canvas_size, device=device)
         shown = self._unfinished(parses, stage.unfinished) if stage.unfinished else parses
         clear = None
-        if net.maps:  # half of the pictures have cells without noise: a few, many, a box, all but a box
+        if self.config.decoder.maps:  # half of the pictures have cells without noise: a few, many, a box, all but a box
             clear = some_places(b, self.grid, device) & (torch.rand(b, 1, device=device) < 0.5)
-        return net.loss(images, self.condition(shown, veil, strength, clear), strength)
+        return self.condition(shown, veil, strength, clear), strength
 
     def _unfinished(self, parses: Drawing, share: float) -> Drawing:
         """Parses (step t is place t) with steps removed. About `share` of the parses lose some of their steps. Half of

@@ -22,6 +22,7 @@ from npdraw.prior import Prior
 from npdraw.progress import Progress
 from npdraw.training.augment import Images, moves_of, parses_of, some_moves, some_orders
 from npdraw.training.calibration import calibrate
+from npdraw.training.distilling import Paths
 from npdraw.training.loop import Stage, best_weights, enough_memory, fit, keep_best
 from npdraw.training.run import Run
 from npdraw.training.validation import SampleScore
@@ -60,8 +61,8 @@ class PriorObjective(nn.Module):
         return PriorLoss(own + guides, what_, where_, whether_, guides)
 
 
-class GuideLoss(NamedTuple):
-    """The error of a guide's velocity, averaged over the batch."""
+class FlowLoss(NamedTuple):
+    """The error of the velocity of a guide or of a distilled flow, averaged over the batch."""
 
     total: Tensor
 
@@ -73,9 +74,9 @@ class GuideObjective(nn.Module):
         super().__init__()
         self.model = model
 
-    def forward(self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor) -> GuideLoss:
+    def forward(self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor) -> FlowLoss:
         with autocast(images.device, self.model.config.precision):
-            return GuideLoss(self.model.flow_loss(guide_of(self.model), images, Drawing(what, where, whether)))
+            return FlowLoss(self.model.flow_loss(guide_of(self.model), images, Drawing(what, where, whether)))
 
 
 def guide_of(model: NPDraw) -> Flow:
@@ -97,6 +98,20 @@ class ModelObjective(nn.Module):
     ) -> Loss:  # fmt: skip
         with autocast(images.device, self.model.config.precision):
             return self.model.training_loss(images, Drawing(what, where, whether), noise, heat, parsed, weight)
+
+
+class StudentObjective(nn.Module):
+    """The loss of a distilled flow as one forward call (distilling.py)."""
+
+    def __init__(self, model: NPDraw):
+        super().__init__()
+        self.model = model
+
+    def forward(
+        self, x: Tensor, t: Tensor, until: Tensor, velocity: Tensor, condition: Tensor, strength: Tensor
+    ) -> FlowLoss:
+        with autocast(x.device, self.model.config.precision):
+            return FlowLoss((self.model.decoder(x, t, condition, strength, until) - velocity).square().mean())
 
 
 def autocast(device: torch.device, precision: str) -> torch.autocast:
@@ -183,14 +198,18 @@ def fit_model(
     validation: Images,
     progress: Progress,
     network: Extractor | None,
+    teacher: NPDraw | None = None,
 ) -> dict[str, float]:
     """Stage two. It leaves the model calibrated, with the weights of its best score if it takes scores, and returns
-    their epoch and score."""
+    their epoch and score. With a teacher, the model's flow is distilled from the teacher's, and nothing else learns."""
     config, s, device = run.config, run.config.model_stage, fabric.device
     model.requires_grad_(True)
     model.prior.requires_grad_(s.joint)
     if config.decoder.guide:
         guide_of(model).requires_grad_(False)
+    if teacher is not None:
+        model.posterior.requires_grad_(False)
+    paths = None if teacher is None else Paths(teacher, training, config.seed, fabric.global_rank)
     score = SampleScore(network, validation.pixels, validation.seeds, config, device) if network else None
     model.prior.eval()
     extra: dict[str, Tensor] = {}
@@ -198,6 +217,8 @@ def fit_model(
     scored_net = model.decoder if s.always_parsed and not s.joint else model
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
+        if paths is not None:
+            return paths.lesson(step, len(index))
         images, parses = training.take_anew(index.to(device), config.data.binarise)
         share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
         # None compiles to another graph, so it is used for all epochs or for none
@@ -222,7 +243,8 @@ def fit_model(
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
     work = (batch_of, after_epoch, extra)
     inner = _convolutions(model.decoder) if s.optimizer == "muon" else []
-    stage = Stage("model", ModelObjective(model), *settings, *work, "model-stage.batch", inner, s.patience, scored_net)
+    objective = ModelObjective(model) if paths is None else StudentObjective(model)
+    stage = Stage("model", objective, *settings, *work, "model-stage.batch", inner, s.patience, scored_net)
     fit(fabric, run, stage, len(training.pixels), progress)
     if score is None or not extra:
         with enough_memory(device, "the model's sizes"):

@@ -119,7 +119,8 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
             model.load_state_dict(own)
         if config.model_stage.guide_epochs and stage != "model":
             fit_guide(fabric, run, model, training, progress)
-        kept = fit_model(fabric, run, model, training, validation, progress, scorer)
+        teacher = start.to(fabric.device) if start is not None and config.decoder.distilled else None
+        kept = fit_model(fabric, run, model, training, validation, progress, scorer, teacher)
         with enough_memory(fabric.device, "the model's sizes"):
             if not model.has_likelihood:
                 progress.say(
@@ -140,8 +141,12 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
 
 def _taken(start: NPDraw, model: NPDraw) -> dict[str, Tensor]:
     """The weights that a model takes from another one. A prior of other sizes is new; `model` has the bank. A flow may
-    lack a guide, or the channel of maps in its first layer. That channel starts at 0, so the flow starts unchanged."""
-    found, wanted = start.state_dict(), model.state_dict()
+    lack a guide, or the channel of maps in its first layer. That channel starts at 0, so the flow starts unchanged. A
+    distilled flow takes no guide."""
+    wanted = model.state_dict()
+    found = {
+        name: x for name, x in start.state_dict().items() if not name.startswith("decoder.guide") or name in wanted
+    }
     if prior_differs(model.config, start.config):
         found = {name: x for name, x in found.items() if not name.startswith("prior.")}
     for name, x in found.items():
@@ -159,6 +164,8 @@ def prior_differs(config: Config, start: Config) -> bool:
 def settle(config: Config, data: ImageSet) -> Config:
     """The config, completed with facts about the images and the digest of the weights to start from. Images that do not
     fit the config are refused, and so are settings that do not fit the weights."""
+    if config.decoder.distilled and not config.init:
+        raise InputError("a distilled flow learns from another one; give --init, a model with a flow")
     start = _check_start(config) if config.init else ""
     found, wanted = ((x.channels, x.height, x.width) for x in (data, config.data))
     if found != wanted and config.init:
@@ -203,14 +210,18 @@ def _check_start(config: Config) -> str:
         )
     start = store.model_config(config.init)
     own = fixed(start)
+    if start.decoder.distilled and config.decoder.distilled:
+        raise InputError(f"{config.init} is distilled already; give --init the flow that it learned from")
     if prior_differs(config, start) and not config.prior_stage.epochs:
         raise InputError(
             f"the prior has other settings than that of {config.init}, so a new one has to be trained; give "
             "--prior-stage.epochs, or omit the settings of the prior"
         )
     for name, value in fixed(config).items():
-        # a prior may be new, and a guide or maps may be added to a flow without them
-        added = name.startswith("prior.") or (name in ("decoder.guide", "decoder.maps") and not own[name])
+        # a prior may be new, a guide or maps may be added to a flow without them, and a flow may be distilled
+        late = ("decoder.distilled",) if config.decoder.distilled else ("decoder.guide", "decoder.maps")
+        added = name.startswith("prior.") or (name in late and not own[name])
+        added |= name == "decoder.guide" and config.decoder.distilled
         if value != own[name] and not added:
             option = name.replace("_", "-")
             raise InputError(
