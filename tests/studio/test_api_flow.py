@@ -52,7 +52,7 @@ def photograph() -> np.ndarray[Any, Any]:
 
 def test_a_flow_is_described(model: NPDraw) -> None:
     about = good(ask(studio(model), "GET", "/api/model"))
-    assert about["flow"] == {"evaluations": 9, "preview": 5, "own": 0.25, "free": True}
+    assert about["flow"] == {"evaluations": 9, "preview": 5, "glance": 2, "own": 0.25, "free": True}
     assert about["ink"] is False and about["limits"]["evaluations"] == 99
     assert good(ask(studio(small(flow=True, free=False)), "GET", "/api/model"))["flow"]["free"] is False
 

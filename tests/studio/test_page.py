@@ -864,7 +864,7 @@ def test_an_edit_shows_a_preview_and_then_the_full_picture(flowing: Callable[...
     assert studio.picture() == edited
 
 
-def test_a_newer_edit_cancels_the_older_preview_and_full_picture(flowing: Callable[..., Flowing]) -> None:
+def test_a_newer_edit_cancels_the_older_full_picture_and_no_preview(flowing: Callable[..., Flowing]) -> None:
     studio = flowing()
     keys = studio.keys(3)
     studio.picture()
@@ -877,24 +877,99 @@ def test_a_newer_edit_cancels_the_older_preview_and_full_picture(flowing: Callab
              return real(path, options);
            }; }"""
     )
-    held: list[str] = []  # the first full picture, and the preview after it: neither is ever answered
+    held: list[Any] = []  # the first full picture, which is never answered, and the preview after it
 
     def hold(route: Any) -> None:
-        asked = route.request.post_data
-        if len(held) == 2 or (not held and "evaluations" in asked):
+        if len(held) == 2 or (not held and "evaluations" in route.request.post_data):
             route.continue_()
         else:
-            held.append(asked)
+            held.append(route)
 
     studio.page.route("**/api/decode", hold)
     studio.after(lambda: studio.page.keyboard.press(keys[0]), paints=1)
+    first = held[0].request.post_data
     assert len(held) == 1 and studio.page.evaluate("window.aborted") == []
     studio.after(lambda: studio.page.keyboard.press(keys[1]), paints=0)
-    assert len(held) == 2 and "evaluations" in held[1] and studio.page.evaluate("window.aborted") == held[:1]
-    wishes, pictures = studio.after(lambda: studio.page.keyboard.press(keys[0]))
-    assert studio.page.evaluate("window.aborted") == held
-    assert [wish["cells"] for wish in wishes] == [json.loads(held[0])["cells"]] * 2 and len(pictures) == 2
+    assert len(held) == 2 and "evaluations" in held[1].request.post_data
+    assert studio.page.evaluate("window.aborted") == [first]
+
+    def act() -> None:
+        studio.page.keyboard.press(keys[0])
+        studio.page.wait_for_timeout(200)  # longer than an older picture of other decoders may still take
+        held[1].continue_()
+
+    wishes, pictures = studio.after(act, paints=3)
+    assert studio.page.evaluate("window.aborted") == [first]
+    assert [wish["cells"] for wish in wishes][-1] == json.loads(first)["cells"] and len(set(pictures)) >= 2
     studio.page.unroute_all(behavior="ignoreErrors")
+
+
+SLOWLY = """() => { const real = window.fetch;
+    window.fetch = async (path, options) => {
+      if (path !== '/api/decode' || options.body.includes('patient')) return real(path, options);
+      await new Promise((resolve, reject) => {
+        setTimeout(resolve, 300);
+        options.signal.addEventListener('abort', () => reject(options.signal.reason));
+      });
+      return real(path, options);
+    }; }"""
+
+
+def test_a_moving_hand_sees_pictures(flowing: Callable[..., Flowing]) -> None:
+    """Of quick edits, where a picture takes longer than the next edit, and of a drawing that is played."""
+    studio = flowing()
+    keys = studio.keys(3)
+    studio.picture()
+    studio.page.evaluate(SLOWLY)
+    studio.page.evaluate("window.pictures = []")
+    studio.wishes.clear()
+    for i in range(16):
+        studio.page.keyboard.press(keys[i % 2])
+        studio.page.wait_for_timeout(100)
+    assert studio.page.evaluate("window.pictures.length") >= 3
+    assert {wish.get("evaluations") for wish in studio.wishes[1:]} <= {2, None}
+    while "evaluations" in studio.wishes[-1]:  # the hand rests
+        studio.page.wait_for_timeout(50)
+    assert [wish.get("evaluations") for wish in studio.wishes[-2:]] == [5, None]
+    studio.picture()
+    before = studio.page.evaluate("window.pictures.length")
+    studio.page.locator("#play").click()
+    studio.holds("document.querySelector('#play').ariaLabel === 'Play the drawing'")
+    assert studio.page.evaluate("window.pictures.length") - before >= 2
+
+
+def test_nothing_is_lost_when_the_page_is_loaded_again(flowing: Callable[..., Flowing]) -> None:
+    studio = flowing()
+    key = studio.keys(3)[0]
+    studio.after(lambda: studio.page.keyboard.press(key))
+    cells, edited = studio.cells(), studio.picture()
+    studio.page.fill("#seed", "40")
+    studio.page.locator("[value=erase]").check(force=True)
+    entries = studio.page.locator("#strip li").count()
+    studio.page.wait_for_timeout(400)
+    studio.wishes.clear()
+    studio.page.reload()
+    studio.page.wait_for_selector("body.ready")
+    assert studio.cells() == cells and studio.picture() == edited
+    assert [wish["verb"] for wish in studio.wishes] == ["sample"]  # of the gallery: no picture is made again
+    assert studio.page.locator("#strip li").count() == entries and studio.page.input_value("#seed") == "40"
+    assert studio.page.locator("[value=erase]").is_checked()
+    studio.page.keyboard.press("Control+z")
+    assert studio.cells() != cells
+
+
+def test_a_copied_link_hides_no_later_edit(flowing: Callable[..., Flowing]) -> None:
+    studio = flowing()
+    keys = studio.keys(3)
+    studio.page.keyboard.press("l")
+    studio.holds("location.hash.startsWith('#d=')")
+    studio.after(lambda: studio.page.keyboard.press(keys[0]))
+    assert studio.page.evaluate("location.hash") == ""
+    cells = studio.cells()
+    studio.page.wait_for_timeout(400)
+    studio.page.reload()
+    studio.page.wait_for_selector("body.ready")
+    assert studio.cells() == cells
 
 
 def test_noise_and_freedom_go_with_a_drawing_of_ones_own(flowing: Callable[..., Flowing], tmp_path: Path) -> None:

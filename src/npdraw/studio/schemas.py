@@ -16,6 +16,7 @@ LAST_SEED = 2**53 - 1  # the largest integer that a page can hold
 HOTTEST = 10.0
 LARGEST_SCALE = 32
 PREVIEW = 5  # most evaluations of a flow for a quick picture
+GLANCE = 2  # the same while the drawing changes
 UPLOAD_BYTES, PIXELS = map(
     limits.allowed, (limits.UPLOAD_BYTES, limits.UPLOAD_PIXELS)
 )  # most bytes and pixels of an uploaded image
@@ -163,6 +164,7 @@ class Limits(BaseModel):
 class FlowSettings(BaseModel):
     evaluations: Annotated[int, Field(description="The model's own, for a full picture")]
     preview: Annotated[int, Field(description="Few enough for a quick answer")]
+    glance: Annotated[int, Field(description="Few enough for pictures while the drawing changes")]
     own: Annotated[float, Field(description="The model's own freedom, with which samples and endings are made")]
     free: Annotated[bool, Field(description="Whether it has learned to improve on drawings")]
 

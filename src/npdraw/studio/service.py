@@ -84,8 +84,10 @@ class Service:
 
     def _flow(self) -> schemas.FlowSettings:
         c, free = self.model.config.decoder, self.model.config.model_stage.noise > 0
-        preview = min(c.evaluations, schemas.PREVIEW)
-        return schemas.FlowSettings(evaluations=c.evaluations, preview=preview, own=c.freedom, free=free)
+        preview, glance = (min(c.evaluations, most) for most in (schemas.PREVIEW, schemas.GLANCE))
+        return schemas.FlowSettings(
+            evaluations=c.evaluations, preview=preview, glance=glance, own=c.freedom, free=free
+        )
 
     def is_quick(self, evaluations: int | None) -> bool:
         """Whether a picture with this many evaluations (None: the model's own) is made while a person waits."""

@@ -20,7 +20,8 @@
 /**
  * @typedef {object} Flow what the answer says about a flow
  * @property {number} evaluations
- * @property {number} preview
+ * @property {number} preview evaluations of a preview
+ * @property {number} glance evaluations of a picture while the drawing changes
  * @property {number} own the model's own freedom, which samples and endings use
  * @property {boolean} free whether the flow has learned any freedom
  */
@@ -135,7 +136,7 @@ export const api = {
 /**
  * Runs one job at a time, and the newest one next. When a newer job comes, an older one that waits is dropped. One that
  * runs has `patience` more milliseconds before it is aborted, so that a hand that is faster than the server still sees
- * pictures.
+ * pictures. With `Infinity` it always ends.
  */
 export class Latest {
   /** @type {AbortController | null} */ #running = null;
@@ -162,7 +163,7 @@ export class Latest {
     this.#waiting = job;
     if (this.#running) {
       const running = this.#running;
-      this.#timer ??= setTimeout(() => running.abort(), this.patience);
+      if (this.patience < Infinity) this.#timer ??= setTimeout(() => running.abort(), this.patience);
       return;
     }
     while (this.#waiting) {

@@ -20,6 +20,7 @@ import { Player } from "./player.js";
 import { Second } from "./second.js";
 import { Strip } from "./strip.js";
 import { complain, percent, quiet, say, speak } from "./words.js";
+import { Work } from "./work.js";
 
 const PAUSE = 800; // milliseconds from a stroke of the pen to the request for endings
 const SETTLE = 120; // milliseconds until the model is asked what it would draw in the cell; pictures come first
@@ -27,8 +28,9 @@ const SETTLE = 120; // milliseconds until the model is asked what it would draw 
 /** @param {string} id @returns {any} */
 const element = (id) => document.getElementById(id);
 
-/** @param {import("./api.js").Model} model @param {Bank} bank */
-function studio(model, bank) {
+/** @param {import("./api.js").Model} model @param {Bank} bank
+ * @param {Work} work @param {import("./work.js").Kept | null} before */
+function studio(model, bank, work, before) {
   const { rows, columns } = model.grid;
   const history = new History(blank(rows * columns));
   const board = new Board(element("board"), bank);
@@ -54,6 +56,7 @@ function studio(model, bank) {
   /** @type {number | undefined} */ let settling;
   /** @type {number | undefined} */ let pausing;
   /** @type {(() => void) | null} */ let waiting = null; // what to do when the picture is ready
+  /** @type {import("./drawing.js").Drawing | null} */ let linked = null; // the drawing of the address's fragment
 
   const flow = new Flow(model, {
     noise(noise) {
@@ -150,6 +153,7 @@ function studio(model, bank) {
     const then = waiting;
     if (sketch && parse) history.settle(sketch, pixels, parse);
     else drawing.pixels = pixels;
+    work.changed();
     const there = history.present.pixels !== null; // an edit of a sketch waits for its own picture
     waiting = there ? null : then;
     if (there) then?.();
@@ -230,7 +234,7 @@ function studio(model, bank) {
 
   async function copyLink() {
     const fragment = toFragment(history.present, model, flow.freedom);
-    globalThis.history.replaceState(null, "", fragment);
+    setAddress(fragment);
     const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
     const where = copied ? "The link is copied. It contains" : "The link is in the address bar. It contains";
     const what = model.flow
@@ -239,11 +243,18 @@ function studio(model, bank) {
     say(`${where} ${what}`);
   }
 
+  /** A fragment in the address is of the drawing that is shown. @param {string} fragment "" for none */
+  function setAddress(fragment) {
+    linked = fragment ? history.present : null;
+    globalThis.history.replaceState(null, "", fragment || location.pathname + location.search);
+  }
+
   function openLink() {
     try {
       const link = fromFragment(location.hash, model);
       if (!link) return;
       history.push(fresh(link.cells, { kept: true, noise: link.noise }));
+      linked = history.present;
       flow.freedom = link.freedom;
     } catch (error) {
       complain(/** @type {Error} */ (error));
@@ -282,6 +293,8 @@ function studio(model, bank) {
 
   history.addEventListener("change", () => {
     const { present } = history;
+    if (linked && linked !== present) setAddress("");
+    work.changed();
     waiting = null;
     endings.clear();
     second.refresh();
@@ -372,9 +385,20 @@ function studio(model, bank) {
     ...Object.fromEntries(digits.map((i) => [`Shift+Digit${i + 1}`, () => endings.take(i)])),
   });
 
-  setTool("pen");
+  work.present = () => ({
+    drawings: history.drawings,
+    index: history.index,
+    settings: { ...gallery.settings, freedom: flow.freedom, tool: hand.tool },
+  });
+  addEventListener("change", () => work.changed()); // of a control of the page
+
+  const { tool = "pen", freedom = flow.freedom, ...form } = /** @type {any} */ (before?.settings ?? {});
+  if (before) gallery.settings = form;
+  flow.freedom = freedom;
+  setTool(tool);
   setCursor(cursor);
-  history.jump(0);
+  if (before) history.restore(before.drawings, before.index);
+  else history.jump(0);
   openLink();
   gallery.fill(false);
 }
@@ -388,7 +412,8 @@ try {
   document.title = `${model.name} · npdraw studio`;
   element("board").ariaLabel =
     `Canvas of ${grid.rows} by ${grid.columns} cells, ${canvas.width} × ${canvas.height} pixels`;
-  studio(model, new Bank(model, parts));
+  const work = await Work.open(model.weights);
+  studio(model, new Bank(model, parts), work, await work.before());
   document.body.classList.add("ready");
 } catch (error) {
   complain(/** @type {Error} */ (error), true);

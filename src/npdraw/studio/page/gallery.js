@@ -50,6 +50,18 @@ export class Gallery {
     return this.#temperature.valueAsNumber;
   }
 
+  /** The form's values, to be kept. */
+  get settings() {
+    return { seed: this.#seed.value, temperature: this.#temperature.value, topP: this.#topP.value };
+  }
+
+  set settings({ seed, temperature, topP }) {
+    this.#seed.value = seed;
+    this.#temperature.value = temperature;
+    this.#topP.value = topP;
+    this.#label();
+  }
+
   /** Make a new drawing from a random seed. */
   roll() {
     this.#seed.value = String(Math.floor(Math.random() * SEEDS));

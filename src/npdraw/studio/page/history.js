@@ -16,6 +16,12 @@ export class History extends EventTarget {
     this.drawings = [first];
   }
 
+  /** Take up drawings from before. @param {Drawing[]} drawings @param {number} index */
+  restore(drawings, index) {
+    this.drawings = drawings;
+    this.jump(index);
+  }
+
   get index() {
     return this.#index;
   }

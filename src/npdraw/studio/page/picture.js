@@ -7,6 +7,7 @@ import { toImage } from "./pixels.js";
 /** @typedef {import("./drawing.js").Drawing} Drawing */
 
 const PATIENCE = 120; // milliseconds that an older picture may still take once a newer one waits
+const REST = 300; // milliseconds without a change after which the hand rests
 const INVITATION = "Draw, or open a sample. The picture appears here.";
 const UNDRAWN = "Nothing is drawn yet.";
 const COMING = "The picture comes in a moment.";
@@ -17,6 +18,7 @@ const FAILED = "The picture could not be made.";
  * a smear. But nobody drew these pictures. The words stay until the first picture, and say that it comes. */
 export class Picture {
   /** @type {{sketch: import("./drawing.js").Sketch} | null} */ #opening = null; // whose picture is being made
+  #changed = -REST; // when a picture was last asked for
 
   /**
    * @param {HTMLCanvasElement} canvas @param {HTMLElement} nothing the words @param {import("./api.js").Model} model
@@ -37,10 +39,8 @@ export class Picture {
       nothing.textContent = FAILED;
       on.failed(error);
     };
-    this.latest = new Latest(PATIENCE, stale);
+    this.latest = new Latest(model.flow ? Infinity : PATIENCE, stale);
     this.full = new Latest(0, stale);
-    const { evaluations = 0, preview = 0 } = model.flow ?? {};
-    this.preview = preview < evaluations ? { evaluations: preview } : null;
   }
 
   /** Whether a picture is being made. */
@@ -49,7 +49,9 @@ export class Picture {
   }
 
   /** Show a drawing's picture. If it is ready, it is painted at once. Else a flow makes a preview, then the full one.
-   * A newer request cancels both, except for the picture of a sketch that is being edited: the edits wait for it.
+   * While the drawing changes, it makes pictures of even fewer evaluations. Each of these is shown before the next one
+   * is begun, so that a moving hand sees pictures. A newer request cancels a full picture, except for that of a sketch
+   * that is being edited: the edits wait for it.
    * @param {Drawing} drawing @param {number[] | null} steps cells of its first steps, if it is not shown whole */
   show(drawing, steps) {
     if (!drawing.sketch || drawing.sketch !== this.#opening?.sketch) {
@@ -70,12 +72,25 @@ export class Picture {
     this.nothing.textContent = COMING;
     const wish = this.on.wish(shown);
     const { flow } = this.model;
+    const quick = flow ? this.#quick(flow) : [{}];
     this.latest.run(async (signal) => {
-      if (!flow || this.preview) this.#paint(await api.pixels({ ...wish, ...this.preview }, signal), signal);
-      if (!flow || this.latest.waits || this.#opening) return;
+      for (const how of quick) {
+        this.#paint(await api.pixels({ ...wish, ...how }, signal), signal);
+        if (this.latest.waits) return;
+      }
+      if (!flow || this.#opening) return;
       if (steps) this.full.run(async (signal) => this.#paint(await api.pixels(wish, signal), signal));
       else this.#make(drawing);
     });
+  }
+
+  /** How a flow makes the pictures before the full one. @param {import("./api.js").Flow} flow */
+  #quick({ evaluations, preview, glance }) {
+    const now = performance.now();
+    const moves = now - this.#changed < REST;
+    this.#changed = now;
+    const counts = moves ? [glance, preview] : [preview];
+    return counts.filter((n) => n < evaluations).map((n) => ({ evaluations: n }));
   }
 
   /** @param {Drawing} drawing */
