@@ -647,6 +647,45 @@ def test_what_is_done_is_spoken(studio: Studio) -> None:
     spoken(f"Sample of seed {studio.page.input_value('#seed')} opened")
 
 
+def test_keys_of_likely_parts_say_what_they_picked(studio: Studio) -> None:
+    studio.page.wait_for_timeout(300)  # until the chances are there
+    studio.page.keyboard.press("1")
+    words = studio.page.locator("#spoken").inner_text()
+    assert re.fullmatch(r"Part \d+, [a-z ,]+: .*% here \(1\)", words), words
+    chosen = studio.page.locator("[role=option][aria-selected=true]")
+    assert chosen.get_attribute("aria-label") == words.partition(":")[0]
+
+
+def test_parts_have_names_that_say_what_they_look_like(studio: Studio) -> None:
+    look = """(pixels) => import('/page/bank.js').then(({ Bank }) => {
+      const model = { grid: { part: 2 }, channels: 3, parts: 1 };
+      const bytes = Uint8Array.from(pixels);
+      const text = btoa(String.fromCharCode(...bytes));
+      return new Bank(model, { pixels: text, order: [0] }).look(0);
+    })"""
+    for rgb, sides, want in (
+        ((255, 0, 0), (1, 1, 1, 1), "red"),
+        ((200, 220, 255), (1, 1, 1, 1), "light blue"),
+        ((0, 60, 0), (1, 1, 1, 1), "dark green"),
+        ((255, 200, 0), (1, 1, 1, 1), "yellow"),
+        ((200, 200, 200), (1, 1, 1, 1), "light grey"),
+        ((255, 255, 255), (1, 0, 1, 0), "grey, lighter at the left"),
+        ((255, 255, 255), (0, 0, 1, 1), "grey, lighter at the bottom"),
+        ((0, 0, 0), (1, 1, 1, 1), "black"),
+    ):
+        assert studio.page.evaluate(look, [value * side for value in rgb for side in sides]) == want
+
+
+def test_space_plays_after_a_button_was_clicked(studio: Studio) -> None:
+    studio.sample(1)
+    studio.page.locator("#dice").click()
+    studio.page.wait_for_timeout(300)
+    seed = studio.page.input_value("#seed")
+    studio.page.keyboard.press(" ")
+    studio.holds("document.querySelector('#play').ariaLabel === 'Stop'")
+    assert studio.page.input_value("#seed") == seed
+
+
 def test_a_drawing_is_played(studio: Studio) -> None:
     cells = studio.sample(1)
     drawn = [i for i, part in enumerate(cells) if part >= 0]
@@ -958,6 +997,49 @@ def test_nothing_is_lost_when_the_page_is_loaded_again(flowing: Callable[..., Fl
     assert studio.cells() != cells
 
 
+def test_a_photograph_of_any_size_and_kind_is_opened(flowing: Callable[..., Flowing]) -> None:
+    studio = flowing()
+    shades = np.linspace(0, 255, 3000, dtype=np.uint8)[None].repeat(1500, 0)
+    file = io.BytesIO()
+    Image.fromarray(shades).save(file, "AVIF", speed=10)
+    wide = {"name": "wide.avif", "mimeType": "image/avif", "buffer": file.getvalue()}
+    studio.page.evaluate(
+        """() => { const real = window.fetch;
+           window.fetch = async (path, options) => {
+             if (path === '/api/read') {
+               const { width, height } = await createImageBitmap(options.body);
+               window.sent = [options.body.type, width, height];
+             }
+             return real(path, options);
+           }; }"""
+    )
+    studio.page.set_input_files("#file", wide)
+    studio.holds("window.sent")
+    assert studio.page.evaluate("window.sent") == ["image/png", 2048, 1024]
+    studio.holds("document.querySelector('#words').textContent.includes('3000 × 1500 pixels')")
+    found = studio.pixels().astype(int)  # of the middle
+    assert (found[:, 1:] > found[:, :-1]).all() and abs(found[0, 0] + found[0, -1] - 255) < 4 and found[0, 0] > 40
+
+
+def test_the_picture_before_the_edits_is_shown_while_that_is_held(flowing: Callable[..., Flowing]) -> None:
+    studio = flowing()
+    key = studio.keys(3)[0]
+    before = studio.picture()
+    studio.after(lambda: studio.page.keyboard.press(key))
+    after = studio.picture()
+    assert after != before
+    shown = "document.querySelector('#picture').toDataURL()"
+    studio.page.keyboard.down("b")
+    assert studio.page.evaluate(shown) == before
+    studio.page.keyboard.up("b")
+    assert studio.page.evaluate(shown) == after
+    studio.page.locator("#compare").hover()
+    studio.page.mouse.down()
+    assert studio.page.evaluate(shown) == before
+    studio.page.mouse.up()
+    assert studio.page.evaluate(shown) == after
+
+
 def test_a_copied_link_hides_no_later_edit(flowing: Callable[..., Flowing]) -> None:
     studio = flowing()
     keys = studio.keys(3)
@@ -984,7 +1066,7 @@ def test_noise_and_freedom_go_with_a_drawing_of_ones_own(flowing: Callable[..., 
     studio.after(lambda: page.keyboard.press("Control+z"), paints=1)
     assert studio.picture() == before
     studio.after(lambda: page.keyboard.press("Control+Shift+Z"), paints=1)
-    page.get_by_label("Keep to the drawing improve on it").focus()
+    page.get_by_label("Keep to the drawing, or improve on it").focus()
     wishes, _ = studio.after(lambda: page.keyboard.press("End"))
     assert [wish["freedom"] for wish in wishes] == [1] * 2
     shown = studio.picture()

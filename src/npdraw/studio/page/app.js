@@ -216,12 +216,13 @@ function studio(model, bank, work, before) {
   /** When the pen pauses, show how the model would continue. */
   function rest() {
     clearTimeout(pausing);
-    if (history.present.ink && hand.tool === "pen") pausing = setTimeout(() => (pen.busy ? rest() : finish()), PAUSE);
+    if (history.present.ink && hand.tool === "pen") pausing = setTimeout(() => (pen.busy ? rest() : finish(false)), PAUSE);
   }
 
-  function finish() {
+  /** @param {boolean} asked whether the person asked for endings, who is then told if there are none */
+  function finish(asked) {
     clearTimeout(pausing);
-    withPicture(() => endings.ask(history.present), () => endings.wait());
+    withPicture(() => endings.ask(history.present, asked), () => endings.wait());
   }
 
   function dismiss() {
@@ -289,6 +290,12 @@ function studio(model, bank, work, before) {
     speak("The canvas is empty");
   }
 
+  /** While it is held, show the picture before the edits. @param {boolean} held */
+  function compare(held) {
+    const { base, pixels } = history.present;
+    if (base && pixels && player.whole) picture.compare(held ? base.pixels : pixels);
+  }
+
   const help = () => element("manual").showModal();
 
   history.addEventListener("change", () => {
@@ -338,10 +345,16 @@ function studio(model, bank, work, before) {
     pen.colour = element("colour").value;
     element("colour").addEventListener("input", () => (pen.colour = element("colour").value));
   }
+  const hold = element("compare");
+  hold.addEventListener("pointerdown", () => compare(true));
+  for (const kind of ["pointerup", "pointerleave", "pointercancel", "blur"]) hold.addEventListener(kind, () => compare(false));
+  for (const [kind, held] of /** @type {const} */ ([["keydown", true], ["keyup", false]]))
+    hold.addEventListener(kind, (/** @type {KeyboardEvent} */ event) => /^( |Enter)$/.test(event.key) && compare(held));
+  addEventListener("keyup", (event) => event.key.toLowerCase() === "b" && compare(false));
   element("undo").addEventListener("click", undo);
   element("redo").addEventListener("click", redo);
   element("clear").addEventListener("click", clear);
-  element("finish").addEventListener("click", finish);
+  element("finish").addEventListener("click", () => finish(true));
   element("open").addEventListener("click", () => files.choose("a"));
   element("link").addEventListener("click", copyLink);
   element("help").addEventListener("click", help);
@@ -371,9 +384,10 @@ function studio(model, bank, work, before) {
     t: () => setTool("part"),
     e: () => setTool("erase"),
     r: () => setTool("region"),
-    f: finish,
+    f: () => finish(true),
     n: () => gallery.roll(),
     o: () => files.choose("a"),
+    b: () => compare(true),
     l: copyLink,
     "?": help,
     "Ctrl+z": undo,
@@ -381,7 +395,7 @@ function studio(model, bank, work, before) {
     "Ctrl+y": redo,
     "Ctrl+s": () => save("json"),
     "Ctrl+Backspace": clear,
-    ...Object.fromEntries(digits.map((i) => [String(i + 1), () => palette.pickLikely(i)])),
+    ...Object.fromEntries(digits.map((i) => [String(i + 1), () => speak(palette.pickLikely(i))])),
     ...Object.fromEntries(digits.map((i) => [`Shift+Digit${i + 1}`, () => endings.take(i)])),
   });
 

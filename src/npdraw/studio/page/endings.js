@@ -1,13 +1,14 @@
 /** Endings: ways in which the model would finish the drawing. The person takes one or dismisses them. */
 
 import { Latest, api } from "./api.js";
-import { fixed } from "./drawing.js";
+import { NONE, fixed } from "./drawing.js";
 
 const COUNT = 4;
 const [FEW, MANY] = [64, 256]; // particles: many make endings that differ more, and take longer
 const QUICK = 1000; // milliseconds that MANY particles may take
 const SEEDS = 2 ** 32;
 const FIRST = "The picture is made first …";
+const THINKING = "The model is thinking …";
 const FINISH = "Finish keeps what you drew, and draws the rest.";
 const NOTHING = "The model has nothing to add: erase a part, and it draws there anew, or begin with an empty canvas.";
 
@@ -45,13 +46,14 @@ export class Endings {
     this.parts.list.ariaBusy = "true";
   }
 
-  /** @param {import("./drawing.js").Drawing} drawing */
-  ask(drawing) {
+  /** @param {import("./drawing.js").Drawing} drawing @param {boolean} asked whether to say if there are none */
+  ask(drawing, asked) {
     const kept = fixed(drawing);
-    if (kept.every(Boolean)) return this.#nothing();
+    if (kept.every(Boolean)) return this.#nothing(asked);
     this.clear();
-    this.parts.hint.textContent = "The model is thinking …";
+    this.parts.hint.textContent = THINKING;
     this.parts.list.ariaBusy = "true";
+    if (asked) this.on.found(THINKING);
     this.latest.run(async (signal) => {
       const seed = Math.floor(Math.random() * SEEDS);
       const [start, particles] = [performance.now(), this.#particles];
@@ -61,14 +63,15 @@ export class Endings {
       signal.throwIfAborted();
       this.#particles = ((performance.now() - start) * MANY) / particles < QUICK ? MANY : FEW;
       const some = endings.some(({ cells }) => cells.some((part, cell) => part !== drawing.cells[cell]));
-      if (some) this.#show(endings);
-      else this.#nothing();
+      if (some) this.#show(endings, drawing);
+      else this.#nothing(asked);
     });
   }
 
   /** Say what the person can do. The words stay until the drawing changes. */
-  #nothing() {
+  #nothing(/** @type {boolean} */ asked) {
     this.clear();
+    if (!asked) return;
     this.parts.hint.textContent = NOTHING;
     this.on.found(NOTHING);
   }
@@ -94,21 +97,23 @@ export class Endings {
     return this.#endings.length > 0;
   }
 
-  /** @param {Ending[]} endings */
-  #show(endings) {
+  /** @param {Ending[]} endings @param {import("./drawing.js").Drawing} drawing */
+  #show(endings, drawing) {
     this.#endings = endings;
+    /** How many parts an ending adds. @param {Ending} ending */
+    const added = ({ cells }) => cells.filter((part, cell) => part !== NONE && drawing.cells[cell] !== part).length;
     this.parts.list.ariaBusy = "false";
     this.parts.hint.textContent = "Choose one to take it.";
     this.parts.dismiss.hidden = false;
-    this.parts.list.replaceChildren(...endings.map(({ cells, image }, i) => this.#ghost(cells, image, i)));
+    this.parts.list.replaceChildren(...endings.map((ending, i) => this.#ghost(ending, added(ending), i)));
     this.on.found(endings.length === 1 ? "1 ending" : `${endings.length} endings`);
   }
 
-  /** @param {number[]} cells @param {string} image @param {number} i */
-  #ghost(cells, image, i) {
+  /** @param {Ending} ending @param {number} added @param {number} i */
+  #ghost({ cells, image }, added, i) {
     const [entry, button, picture] = [document.createElement("li"), document.createElement("button"), new Image()];
     picture.src = `data:image/png;base64,${image}`;
-    picture.alt = `Ending ${i + 1}`;
+    picture.alt = `Ending ${i + 1}, which draws ${added} parts`;
     picture.draggable = false;
     button.className = "thumb ghost";
     button.title = `Take this ending (Shift+${i + 1})`;

@@ -4,6 +4,8 @@ import { Trouble, api } from "./api.js";
 import { fresh, fromJson } from "./drawing.js";
 import { fromBase64 } from "./pixels.js";
 
+const LARGE = 2048; // pixels of a side above which an image is made smaller before it is sent
+const KINDS = /^image\/(png|jpeg|webp|gif|bmp)$/; // that the server reads
 const SHOWN = 512; // about how many pixels the longer side of an exported picture has
 
 /** @param {string} id */
@@ -54,9 +56,10 @@ export class Files {
         return note && this.on.say(note);
       }
       const { upload_bytes: most } = this.bank.model.limits;
-      if (file.size > most)
-        throw new Trouble(`This file is too large: ${megabytes(file.size)}. At most ${megabytes(most)} are read.`);
-      const read = await api.read(file);
+      const sent = await sendable(file, most);
+      if (sent.size > most)
+        throw new Trouble(`This file is too large: ${megabytes(sent.size)}. At most ${megabytes(most)} are read.`);
+      const read = await api.read(sent);
       if (this.bank.model.flow) return await this.#picture(file, read, target);
       if (read.drawing) {
         const { cells, seed } = read.drawing;
@@ -145,6 +148,25 @@ export class Files {
       if (file) this.open(file, event.target instanceof Node && second.contains(event.target) ? "b" : "a");
     });
   }
+}
+
+/** An image as the server reads it. One that is large, or of a kind that only the browser reads (AVIF; HEIC in some), is
+ * drawn anew as a PNG, and made smaller if need be. Every other file stays as it is.
+ * @param {File} file @param {number} most bytes @returns {Promise<File>} */
+async function sendable(file, most) {
+  const known = KINDS.test(file.type);
+  if (!known && !file.type.startsWith("image/")) return file; // the server says what it is
+  const image = await createImageBitmap(file).catch(() => null);
+  if (!image) return file;
+  const longer = Math.max(image.width, image.height);
+  if (known && longer <= LARGE && file.size <= most) return file;
+  const scale = Math.min(1, LARGE / longer);
+  const canvas = new OffscreenCanvas(Math.round(image.width * scale), Math.round(image.height * scale));
+  const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
+  context.imageSmoothingQuality = "high";
+  context.drawImage(image, 0, 0, canvas.width, canvas.height);
+  const type = file.type === "image/jpeg" ? "image/jpeg" : "image/png";
+  return new File([await canvas.convertToBlob({ type, quality: 0.95 })], file.name, { type });
 }
 
 /** @param {number} bytes */

@@ -1,5 +1,6 @@
 /** Keys: the name of each key is mapped to an action, unless the control with the focus uses the key itself. */
 
+/** @type {Element | null} */ let clicked = null; // keeps the focus, but only what was reached by keys takes keys
 const KEPT = "npdraw-letters"; // where the setting for keys without Ctrl is stored
 
 /**
@@ -10,6 +11,9 @@ export function listen(actions) {
   const letters = /** @type {HTMLInputElement} */ (document.getElementById("letters"));
   letters.checked = localStorage.getItem(KEPT) !== "no";
   letters.addEventListener("change", () => localStorage.setItem(KEPT, letters.checked ? "yes" : "no"));
+  addEventListener("click", (event) => event.detail && (clicked = document.activeElement), { capture: true });
+  addEventListener("focusin", () => (clicked = null));
+  addEventListener("keyup", (event) => event.key === " " && !taken(event) && event.preventDefault());
   addEventListener("keydown", (event) => {
     if (document.querySelector("dialog[open]") || taken(event)) return;
     const name = nameOf(event);
@@ -36,5 +40,5 @@ function taken(event) {
   if (event.key === "Escape") return false;
   if (target.matches("input[type=number]")) return true;
   if (target.matches("input")) return /^(Arrow|Home|End|Page| |Enter)/.test(event.key);
-  return target.matches("button, summary, a") && /^( |Enter)$/.test(event.key);
+  return target !== clicked && target.matches("button, summary, a") && /^( |Enter)$/.test(event.key);
 }

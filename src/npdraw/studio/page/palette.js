@@ -44,9 +44,12 @@ export class Palette extends EventTarget {
     this.dispatchEvent(new Event("pick"));
   }
 
-  /** @param {number} rank 0 is the likeliest */
+  /** Returns what was picked, in words. @param {number} rank 0 is the likeliest */
   pickLikely(rank) {
-    if (rank < this.likely.length) this.pick(this.likely[rank]);
+    if (rank >= this.likely.length) return "There are fewer parts";
+    this.pick(this.likely[rank]);
+    const { ariaLabel, title } = this.options[this.selected];
+    return `${ariaLabel}${title.slice(title.indexOf(":"))}`;
   }
 
   /** @param {boolean} alike by likeness, or by what is likely in the selected cell */
@@ -84,7 +87,7 @@ export class Palette extends EventTarget {
     const option = document.createElement("div");
     option.id = `part-${part}`;
     option.role = "option";
-    option.ariaLabel = `Part ${part}`;
+    option.ariaLabel = `Part ${part}, ${this.bank.look(part)}`;
     option.ariaSelected = "false";
     option.append(this.bank.picture(part));
     option.addEventListener("pointerdown", (event) => this.#grasp(event, part));

@@ -84,6 +84,11 @@ export class Picture {
     });
   }
 
+  /** Show the picture that the present one is an edit of, or the present one again. @param {Uint8Array} pixels */
+  compare(pixels) {
+    if (!this.busy) this.#paint(pixels);
+  }
+
   /** How a flow makes the pictures before the full one. @param {import("./api.js").Flow} flow */
   #quick({ evaluations, preview, glance }) {
     const now = performance.now();
