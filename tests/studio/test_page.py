@@ -1492,6 +1492,36 @@ def test_a_finger_on_a_narrow_screen(new_studio: Callable[..., Studio]) -> None:
         )
 
 
+def test_on_a_phone_a_sample_is_seen_where_it_is_opened(new_studio: Callable[..., Studio]) -> None:
+    """Picture and canvas fit above the fold, samples are one row to swipe, and controls are large enough to touch."""
+    studio = new_studio(viewport={"width": 390, "height": 844}, has_touch=True, is_mobile=True)
+    page = studio.page
+    page.wait_for_selector("#gallery button")
+
+    def box(selector: str) -> dict[str, float]:
+        found: dict[str, float] = page.locator(selector).first.bounding_box()
+        return found
+
+    picture, board, samples = box(".p .frame"), box("#board"), box("#gallery")
+    assert picture["y"] < board["y"] < board["y"] + board["height"] < 844 < samples["y"] + samples["height"]
+    tops = page.locator("#gallery button").evaluate_all("(all) => all.map((x) => x.getBoundingClientRect().top)")
+    assert len(set(tops)) == 1 and len(tops) > 10
+    page.locator("#gallery").scroll_into_view_if_needed()
+    assert box(".p .frame")["y"] < 0
+    page.locator("#gallery button").nth(1).tap()
+    studio.until(lambda cells: cells != EMPTY)
+    assert box(".p .frame")["y"] >= 0
+    small = page.evaluate(
+        """[...document.querySelectorAll('button, summary, .segments label')]
+           .filter((x) => x.checkVisibility() && !x.closest('dialog, #gallery, #strip, .ghosts'))
+           .filter((x) => x.getBoundingClientRect().height < 44).map((x) => x.id)"""
+    )
+    assert small == []
+    assert not page.locator("#ghosts li").first.is_visible()
+    page.locator("#help").tap()
+    assert not re.search(r"Esc|Ctrl|Shift", page.locator("#manual").inner_text())
+
+
 def test_the_keys_of_likely_parts_hide_nothing_of_them(studio: Studio) -> None:
     studio.holds("document.querySelectorAll('#palette [data-key=\"1\"]').length === 1")
     above = studio.page.evaluate(

@@ -85,9 +85,7 @@ class Service:
     def _flow(self) -> schemas.FlowSettings:
         c, free = self.model.config.decoder, self.model.config.model_stage.noise > 0
         preview, glance = (min(c.evaluations, most) for most in (schemas.PREVIEW, schemas.GLANCE))
-        return schemas.FlowSettings(
-            evaluations=c.evaluations, preview=preview, glance=glance, own=c.freedom, free=free
-        )
+        return schemas.FlowSettings(evaluations=c.evaluations, preview=preview, glance=glance, own=c.freedom, free=free)
 
     def is_quick(self, evaluations: int | None) -> bool:
         """Whether a picture with this many evaluations (None: the model's own) is made while a person waits."""

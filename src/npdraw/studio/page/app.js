@@ -74,6 +74,7 @@ function studio(model, bank, work, before) {
     told: flow.thumbnail,
     open({ sketch, seed }) {
       history.push(model.flow ? sampled(sketch, seed) : fresh(sketch, { seed }));
+      element("picture").parentElement.scrollIntoView({ block: "nearest" });
       speak(`Sample of seed ${seed} opened`);
     },
     failed: complain,
@@ -236,6 +237,8 @@ function studio(model, bank, work, before) {
   async function copyLink() {
     const fragment = toFragment(history.present, model, flow.freedom);
     setAddress(fragment);
+    if (matchMedia("(pointer: coarse)").matches && navigator.share)
+      return navigator.share({ title: document.title, url: location.href }).catch(() => {}); // or the person changed their mind
     const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
     const where = copied ? "The link is copied. It contains" : "The link is in the address bar. It contains";
     const what = model.flow
