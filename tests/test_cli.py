@@ -221,6 +221,23 @@ def test_a_seed_is_one_picture_in_any_company(run: str, tmp_path: Path) -> None:
     assert whole[[7, 8, 9, 3, 3]] == part
 
 
+def test_enlarged_samples_and_their_canvases(run: str, tmp_path: Path) -> None:
+    sample(run, tmp_path / "a", "--seeds", "0-2", "--png", "--canvas", "--json")
+    sample(run, tmp_path / "b", "--seeds", "0-2", "--png", "--scale", "4", "--animate")
+    model, drawing = store.load_model(run), store.load_drawing(tmp_path / "a/drawings.json")
+    for i, canvas in enumerate(model.render(drawing)[:, 0].numpy()):
+        small, large = (np.asarray(Image.open(tmp_path / out / f"images/seed-0000{i}.png")) for out in "ab")
+        assert np.array_equal(large, small.repeat(4, 0).repeat(4, 1))
+        shown = np.asarray(Image.open(tmp_path / f"a/canvases/seed-0000{i}.png"))
+        assert shown.shape == (SIDE, SIDE) and np.abs(shown - canvas * 255).max() <= 0.51
+    with Image.open(tmp_path / "b/animation.gif") as film:  # two in a row, and gaps of 4
+        assert film.width == 2 * 4 * SIDE + 3 * 4
+    png = str(tmp_path / "b/images/seed-00001.png")
+    assert main(["animate", run, png, "--scale", "7", "--out", str(tmp_path / "film")]) == 0
+    with Image.open(tmp_path / "film.gif") as film:  # of its own pixels, however large the PNG is
+        assert film.width == 7 * SIDE + 2 * 4
+
+
 def test_samples_of_two_models_are_not_mixed(run: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     sample(run, tmp_path, "--seeds", "0-2", "--png")
     sample(run, tmp_path, "--seeds", "2-4", "--png")  # more of the same model are welcome
@@ -555,6 +572,16 @@ WRONG = {
     "no such model": ("sample nowhere --out {out}", "nowhere"),
     "file for a model": ("sample text.txt --out {out}", "text.txt"),
     "no such device": ("sample {home}/run --device tpu --out {out}", "tpu"),
+    "scale of a grid alone": ("sample {home}/run --scale 2 --out {out}", "--png, --canvas or --animate"),
+    "scale of a large animation": (
+        "sample {home}/run --animate --scale 100 --out {out}",
+        "animation has 3,317,760,000 pixels",
+    ),
+    "scale of many digits": (
+        "sample {home}/run --png --scale " + "9" * 90 + " --out {out}",
+        "from 1 to 1,000, not 10^",
+    ),
+    "background that is no colour": ("train sizes --background mauve --out {out}", "like #3050A0, not mauve"),
     "seeds backwards": ("sample {home}/run --seeds 5-1 --out {out}", "5-1"),
     "negative temperature": ("sample {home}/run --temperature -1 --out {out}", "temperature"),
     "temperature that is no number": ("sample {home}/run --temperature nan --out {out}", "temperature"),

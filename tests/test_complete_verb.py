@@ -128,6 +128,48 @@ def test_a_person_can_go_on_with_a_completion(name: str, home: Path, capsys: pyt
     assert np.array_equal(before[5:, 8:], after[5:, 8:])  # beyond the seam
 
 
+def pixels(path: str | Path) -> Any:
+    return np.asarray(Image.open(path))
+
+
+@pytest.mark.parametrize("name", ["grey", "colour", "ink"])
+def test_enlarged_completions_and_their_canvases(name: str, home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A square for each pixel; what is drawn on is the picture in its own pixels."""
+    words = "--keep 6-7,10-11 --count 2 --png --canvas"
+    assert run(f"{name} {name}.png {words} --out a") == 0
+    assert capsys.readouterr().out.endswith("written: a/completions.png, a/drawings.json, a/images, a/canvases\n")
+    assert run(f"{name} {name}.png {words} --scale 3 --out b") == 0
+    model, drawings = store.load_model(name), store.load_drawing("a/drawings.json")
+    canvases = model.to_display(model.render(drawings))
+    for i, file in enumerate(("completion-0001.png", "completion-0002.png")):
+        for folder in ("images", "canvases"):
+            small, large = (pixels(f"{out}/{folder}/{file}") for out in "ab")
+            assert small.shape[:2] == model.decoder.size
+            assert np.array_equal(large, np.kron(small, np.ones((3, 3, 1) if small.ndim == 3 else (3, 3), np.uint8)))
+        side = small.shape[0] // canvases.shape[2]  # a canvas may be smaller than its picture
+        want = canvases[i].permute(1, 2, 0).numpy().repeat(side, 0).repeat(side, 1)
+        assert np.abs(small.reshape(want.shape) - want * 255).max() <= 0.51
+    before = capsys.readouterr()
+    for out in "ab":
+        assert run(f"{name} {out}/images/completion-0002.png --keep 0-3 --count 1 --png --out {out}{out}") == 0
+        assert "carries its drawing" in capsys.readouterr().out and not before.err
+    assert np.array_equal(*(pixels(f"{out}/images/completion-0001.png") for out in ("aa", "bb")))
+
+
+def test_fewer_completions_leave_no_older_ones(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = "grey grey.png --keep 6-7,10-11 --png --out a"
+    assert run(f"{words} --count 4 --canvas") == 0
+    Path("a/images/mine.png").write_bytes(Path("grey.png").read_bytes())
+    assert run(f"{words} --count 2") == 0
+    assert "removed: 2 pictures of an earlier run" in capsys.readouterr().out
+    assert [p.name for p in sorted(Path("a/images").iterdir())] == [
+        "completion-0001.png", "completion-0002.png", "mine.png"
+    ]  # fmt: skip
+    assert len(list(Path("a/canvases").iterdir())) == 4  # not asked for, so left as they are
+    assert run("grey a/images/completion-0002.png --keep 6-7 --count 1 --png --out a") == 2  # it would be removed
+    assert "would be overwritten" in capsys.readouterr().err and Path("a/images/completion-0002.png").exists()
+
+
 def test_a_region_is_its_places_and_a_beginning_is_exact(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """The upper half: the prior goes on, and no particle is weighed."""
     assert run("grey grey.png --region 0,0,11,3 --count 2 --out a") == 0
@@ -204,6 +246,9 @@ WRONG = {
     "too few particles": ("grey grey.png --keep 7 --particles 3 --out new", "particles"),
     "too many particles": ("grey grey.png --keep 7 --particles 999999 --out new", "65,536"),
     "no heat": ("grey grey.png --keep 7 --temperature 0 --out new", "above 0"),
+    "a scale of nothing": ("grey grey.png --keep 7 --scale 2 --out new", "--png or --canvas"),
+    "no scale": ("grey grey.png --keep 7 --png --scale 0 --out new", "--scale must be"),
+    "a scale too large": ("grey grey.png --keep 7 --png --scale 500 --out new", "a picture has 22,000,000 pixels"),
     "a seed below 0": ("grey grey.png --keep 7 --seed -1 --out new", "seed"),
     "no input": ("grey --keep 7 --out new", "DRAWING_OR_IMAGE"),
     "input that is not there": ("grey gone.png --keep 7 --out new", "gone.png does not exist; give one drawing"),

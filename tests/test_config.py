@@ -195,3 +195,15 @@ def test_yaml_as_people_write_it() -> None:
 def test_a_split_knows_its_bounds(percent: float) -> None:
     with pytest.raises(InputError, match=r"split\.percent must be from"):
         Split("samples", percent)
+
+
+def test_backgrounds_are_read_and_leave_older_names_of_prepared_images() -> None:
+    """Images that were prepared before there were backgrounds are found by the same words."""
+    older = "Reading(size='64', crop='centre', colour='auto', invert='auto')"
+    assert str(Reading("64")) == str(from_dict(Config, {"reading": {"size": 64}}).reading) == older
+    assert str(Reading("64", background="grey")) != older != str(Reading("64", background="black"))
+    assert Reading().behind is None and Reading(background="grey").behind == (128, 128, 128)
+    assert Reading(background="#3050A0").behind == (48, 80, 160)
+    for wrong in ("", "red-ish", "#30", "#3050a0ff", "3050a0", "#3050ag"):
+        with pytest.raises(InputError, match="black, grey, white or a colour like #3050A0"):
+            Reading(background=wrong)

@@ -155,6 +155,25 @@ def test_an_edit_that_changes_nothing_leaves_the_picture(
     assert "cells are B's, 0 of which differ from A's\n" in said and "found again" not in said
 
 
+@pytest.mark.parametrize("name", ["colour", "ink"])
+def test_an_enlarged_edit_and_its_canvas(name: str, home: Path) -> None:
+    assert edit(name, "3,0,14,9", "a", "--canvas") == 0
+    assert edit(name, "3,0,14,9", "b", "--canvas", "--scale", "5") == 0
+    assert sorted(path.name for path in Path("b").iterdir()) == ["canvas.png", *WRITTEN]
+    for file in ("image.png", "canvas.png"):
+        small, large = (np.asarray(Image.open(f"{out}/{file}")) for out in "ab")
+        assert np.array_equal(large, small.repeat(5, 0).repeat(5, 1))
+    assert Path("a/edit.png").read_bytes() == Path("b/edit.png").read_bytes()
+    model, shown = store.load_model(name), np.asarray(Image.open("a/canvas.png"))
+    canvas = model.to_display(model.render(store.load_drawing("a/drawing.json")))[0].permute(1, 2, 0).numpy()
+    side = shown.shape[0] // canvas.shape[0]
+    want = canvas.repeat(side, 0).repeat(side, 1)
+    assert np.abs(shown.reshape(want.shape) - want * 255).max() <= 0.51
+    for out in "ab":
+        assert main(["edit", name, f"{out}/image.png", f"{name}-b.png", "--region", "0,0,5,5", "--out", out * 2]) == 0
+    assert Path("aa/image.png").read_bytes() == Path("bb/image.png").read_bytes()
+
+
 def test_several_edits_in_a_row(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Each begins from the picture and the drawing of the one before, and touches its own cells alone."""
     assert edit("colour", "0,0,16,4", "first") == 0

@@ -6,6 +6,7 @@ nearest key, and a wrong type is an `InputError` too.
 
 import dataclasses
 import difflib
+import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -63,12 +64,20 @@ class Reading:
     """Read pictures as grey or as colour; auto: colour if one of them is in colour."""
     invert: Literal["auto", "yes", "no"] = "auto"
     """Exchange light and dark; auto: if the pictures are dark ink on light paper."""
+    background: str = "auto"
+    """What is behind transparent pixels: black, white, grey or a colour like #3050A0; auto: black, which is empty, or
+    white if most pictures are dark."""
 
     def __post_init__(self) -> None:
+        _ = self.behind
         if self.size:
             _pixels("--size", self.size)
         if self.crop not in ("centre", "none"):
             _pixels("--crop", self.crop)
+
+    def __str__(self) -> str:
+        """The words that name prepared images. Those from before there were backgrounds are found by them too."""
+        return repr(self).replace(", background='auto'", "")
 
     @property
     def asked(self) -> dict[str, str]:
@@ -85,6 +94,19 @@ class Reading:
     def cut(self) -> tuple[int, int] | None:
         """Height and width of the crop, if it is given in pixels."""
         return None if self.crop in ("centre", "none") else _pixels("--crop", self.crop)
+
+    @property
+    def behind(self) -> tuple[int, int, int] | None:
+        """Red, green and blue of the background, if one is given."""
+        if self.background == "auto":
+            return None
+        code = {"black": "#000000", "grey": "#808080", "white": "#ffffff"}.get(self.background, self.background)
+        if not re.fullmatch(r"#[0-9a-fA-F]{6}", code):
+            raise InputError(
+                f"--background must be auto, black, grey, white or a colour like #3050A0, not {self.background[:40]}"
+            )
+        red, green, blue = bytes.fromhex(code[1:])
+        return red, green, blue
 
 
 def _pixels(option: str, text: str) -> tuple[int, int]:

@@ -38,6 +38,7 @@ def reading_for(model: NPDraw, source: str) -> Reading:
         c.reading.crop,
         "grey" if c.data.channels == 1 else "colour",
         "yes" if c.data.inverted else c.reading.invert,
+        c.reading.background,
     )
 
 

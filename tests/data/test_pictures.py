@@ -4,6 +4,7 @@ import io
 import itertools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from math import ceil, floor
@@ -291,6 +292,42 @@ def test_dark_things_are_laid_on_white_and_said_so(tmp_path: Path) -> None:
 def test_dark_is_less_than_a_quarter_of_the_light(level: int, on_white: bool, tmp_path: Path) -> None:
     images = read(tmp_path, [icon(level), icon(level, 1)], KEPT)
     assert first(images)[0, 0] == (255 if on_white else 0) and bool(images.notes) is on_white
+
+
+@pytest.mark.parametrize(
+    "name, paper",
+    [("black", (0, 0, 0)), ("grey", (128, 128, 128)), ("white", (255, 255, 255)), ("#3050a0", (48, 80, 160))],
+)
+def test_a_background_is_what_is_asked_for(name: str, paper: tuple[int, ...], tmp_path: Path) -> None:
+    reading = replace(KEPT, background=name)
+    pixels = np.dstack([colour(), grey(1)])
+    want = np.zeros_like(colour())
+    for channel, level in enumerate(paper):
+        want[..., channel] = laid(pixels[..., channel, None], pixels[..., 3], level)[..., 0]
+    assert np.abs(first(read(tmp_path, [pixels, icon(20)[:8, :6]], reading)).astype(int) - want).max() <= 1
+    assert np.abs(one(encoded(pixels), reading).astype(int) - want).max() <= 1
+    wide = np.array([[257 * 90, 257 * 200] * 3] * 6, dtype=np.uint16)
+    luma = {"#3050a0": 80}.get(name, paper[0])  # 0.299 * 48 + 0.587 * 80 + 0.114 * 160 = 79.6
+    assert np.array_equal(one(encoded(wide, transparency=257 * 90), reading), np.array([[luma, 200] * 3] * 6))
+
+
+def test_pictures_that_cannot_be_seen_on_their_background_are_named(tmp_path: Path) -> None:
+    """Dark and light ones in one set: a background of either loses the others, and grey loses none."""
+    files = [icon(255), icon(0), icon(255, 1), icon(0, 1)]
+    for background, lost in (("auto", "train/1"), ("black", "train/1"), ("white", "train/0"), ("grey", "")):
+        notes = read(tmp_path, files, replace(KEPT, background=background)).notes
+        found = [note for note in notes if "cannot be seen on" in note]
+        assert len(found) == bool(lost)
+        if lost:
+            assert f"{lost} and 1 more of 4" in found[0] and "--background" in found[0]
+    assert not one_notes(icon(0)) and not one_notes(icon(255))
+    assert "cannot be seen on black" in one_notes(icon(0), background="black")[0]
+    plain = np.dstack([np.full((12, 12, 3), 30, np.uint8), np.full((12, 12), 255, np.uint8)])
+    assert not one_notes(plain, background="black") and not one_notes(plain * 0, background="black")
+
+
+def one_notes(pixels: Any, **how: str) -> list[str]:
+    return open_picture("a.png", encoded(pixels), replace(KEPT, **how))[1]
 
 
 def test_opaque_and_empty_pictures_say_nothing_of_paper(tmp_path: Path) -> None:

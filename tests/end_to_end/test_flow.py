@@ -299,7 +299,7 @@ def test_an_edit_begins_from_exactly_the_sample(
 def test_a_picture_cannot_ask_for_a_freedom_that_was_not_learned(tmp_path: Path) -> None:
     strict = store.load_model("strict")
     blank, how = np.zeros((1, SIDE, SIDE), np.uint8), {"freedom": 0.7, "evaluations": 3}
-    outputs.save_signed("strict", blank, strict.sample(1).drawing, [0], [tmp_path / "a.png"], **how)
+    outputs.save_signed("strict", blank, strict.sample(1).drawing, [0], [tmp_path / "a.png"], None, **how)
     run(f"edit strict {tmp_path / 'a.png'} b.png --region 0,0,12,4", tmp_path / "out")
 
 

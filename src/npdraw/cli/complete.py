@@ -1,12 +1,14 @@
 """The verb `complete`: keep some places of a drawing and let the prior draw the rest."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tyro.conf import Positional, arg
 
-from npdraw.cli.options import Decoding, Device, Flag, HowDecoded, Maybe, Model
+from npdraw.cli.options import Decoding, Device, Flag, HowDecoded, Maybe, Model, Scale
 from npdraw.errors import InputError
 from npdraw.progress import say, say_written
 from npdraw.words import plural
@@ -18,6 +20,11 @@ if TYPE_CHECKING:
     from npdraw.model import NPDraw
 
 MOST_COMPLETIONS = 1000  # completions
+
+
+def _numbered(folders: Sequence[Path]) -> list[Path]:
+    """The pictures of completions in some folders."""
+    return [path for folder in folders for path in folder.glob("completion-[0-9][0-9][0-9][0-9].png")]
 
 
 @dataclass
@@ -57,6 +64,9 @@ class Complete:
     png: Flag = False
     """Also write every completion as images/completion-0001.png and so on. Each PNG carries its drawing, which `edit`,
     `complete` and `animate` use."""
+    canvas: Flag = False
+    """Also write the canvas of every completion, its parts alone, as canvases/completion-0001.png and so on."""
+    scale: Scale = None
     temperature: float = 1.0
     """Below 1 gives likelier drawings; 1 is the model's own distribution."""
     decoding: HowDecoded = field(default_factory=Decoding)
@@ -72,24 +82,38 @@ class Complete:
             raise InputError("give either --keep with the places to keep, or --region with a box in pixels")
         if not 1 <= self.count <= MOST_COMPLETIONS:
             raise InputError(f"--count must be from 1 to {MOST_COMPLETIONS:,}, not {self.count}")
+        if self.scale is not None and not (self.png or self.canvas):
+            raise InputError("--scale goes with --png or --canvas")
         box = None if self.region is None else editing.parse_box(self.region)
         device = outputs.checked_device(self.device, self.out)
         inputs.check_there(self.what)
         files = [self.out / name for name in ("completions.png", "drawings.json")]
-        pngs = [self.out / "images" / f"completion-{i + 1:04d}.png" for i in range(self.count)] if self.png else []
-        outputs.check_spared([*files, *pngs], self.what)
+        images, canvases = (self.out / "images", self.png), (self.out / "canvases", self.canvas)
+        asked = [folder for folder, wanted in (images, canvases) if wanted]
+        single = [[folder / f"completion-{i + 1:04d}.png" for i in range(self.count)] for folder in asked]
+        outputs.check_spared([*files, *chain(*single), *_numbered(asked)], self.what)
         model = store.load_model(self.model, device)
         self.decoding.of(model)  # first, refuse settings that this model does not have
+        outputs.check_scale(self.scale, model)
         fixed = inputs.kept_places(model, self.keep or "", box)
         kept, picture, noise = inputs.read_kept(model, self.model, self.what, self.decoding)
         settings, how = self.decoding.shown(model), (self.count, self.seed, self.particles, self.temperature, noise)
         done = complete_picture(model, picture, kept, fixed, *how, **settings)
-        pngs = pngs[: len(done.drawings)]
-        with replacing_all([*files, *pngs]) as (sheet, *written):
+        single = [paths[: len(done.drawings)] for paths in single]
+        with replacing_all([*files, *chain(*single)]) as (sheet, text, *written):
+            pngs = written[: len(done.drawings)] if self.png else []
             show.save_picture(show.completions_sheet(model, kept, fixed, picture, done), sheet)
-            outputs.save_made(model, self.model, done.pictures, done.drawings, noise, settings, written)
+            outputs.save_made(
+                model, self.model, done.pictures, done.drawings, noise, settings, [text, *pngs], self.scale
+            )
+            outputs.save_canvases(model, done.drawings, written[len(pngs) :], self.scale)
+        older = {*_numbered(asked)} - {*chain(*single)}  # of a run with more of them
+        for path in older:
+            path.unlink()
         say("\n".join(self._lines(model, fixed, done)))
-        say_written(*files, *([self.out / "images"] if pngs else []))
+        if older:
+            say(f"removed: {plural(len(older), 'picture')} of an earlier run with more completions")
+        say_written(*files, *asked)
 
     def _lines(self, model: "NPDraw", fixed: "Tensor", done: "Completed") -> list[str]:
         """What is said of the completions."""

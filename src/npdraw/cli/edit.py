@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from tyro.conf import Positional, arg
 
-from npdraw.cli.options import Decoding, Device, HowDecoded, Model
+from npdraw.cli.options import Decoding, Device, Flag, HowDecoded, Model, Scale
 from npdraw.progress import say, say_written
 
 
@@ -33,6 +33,9 @@ class Edit:
     """Folder for edit.png (images, canvases, the composed canvas, the result), drawing.json and image.png."""
     by: Literal["parse", "posterior"] = "parse"
     """What draws the images: the parser (Alg. 1), or the model's posterior, as in the paper."""
+    canvas: Flag = False
+    """Also write the composed canvas, the parts alone, as canvas.png."""
+    scale: Scale = None
     decoding: HowDecoded = field(default_factory=Decoding)
     device: Device = "auto"
 
@@ -44,20 +47,24 @@ class Edit:
         from npdraw.files import replacing_all
 
         box, device = editing.parse_box(self.region), outputs.checked_device(self.device, self.out)
-        files = [self.out / name for name in ("edit.png", "drawing.json", "image.png")]
+        names = ["edit.png", "drawing.json", "image.png", *(["canvas.png"] if self.canvas else [])]
+        files = [self.out / name for name in names]
         inputs.check_pictures(self.a, self.b)
         outputs.check_spared(files, self.a, self.b)
         model = store.load_model(self.model, device)
         self.decoding.of(model)  # first, refuse settings that this model does not have
+        outputs.check_scale(self.scale, model)
         places = editing.region(model.grid, box, model.decoder.size)
         a, b = (inputs.read_drawn(model, self.model, source, self.by) for source in (self.a, self.b))
         settings, noise = self.decoding.keeping(model), (a.said and a.said.seed) or 0
         made, composed, edited = editing.paste(model, a.picture, a.drawing, b.drawing, places, noise, **settings)
         found = edits.found(model, to_bytes(made), composed, edited)
         pictures = [a.picture, b.picture, made]
-        with replacing_all(files) as (sheet, *written):
-            show.save_picture(show.edit_sheet(model, pictures, [a.drawing, b.drawing, composed], places), sheet)
-            outputs.save_made(model, self.model, made, composed, noise, settings, written)
+        drawings = [a.drawing, b.drawing, composed]
+        with replacing_all(files) as (sheet, text, image, *canvas):
+            show.save_picture(show.edit_sheet(model, pictures, drawings, places), sheet)
+            outputs.save_made(model, self.model, made, composed, noise, settings, [text, image], self.scale)
+            outputs.save_canvases(model, composed, canvas, self.scale)
         for name in [name for name, one in (("A", a), ("B", b)) if one.said]:
             say(f"{name} carries its drawing, which is taken as it is")
         say(f"{len(places)} of {model.grid.cells} cells are B's, {int(edited.sum())} of which differ from A's")

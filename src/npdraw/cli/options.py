@@ -36,6 +36,13 @@ InceptionFile = Annotated[
     Maybe[Path],
     arg(help="The network for FID: the public file (.pth) or folded weights (.safetensors); downloaded by default."),
 ]
+Scale = Annotated[
+    Maybe[int],
+    arg(
+        help="Make every pixel of single pictures and of animations a square of N x N pixels. edit, complete, animate "
+        "and the studio still read such a picture as the model's own pixels."
+    ),
+]
 HowRead = Annotated[Reading, arg(name="")]
 MOST_IN_GRID = 1024  # most pictures in one grid
 IN_ANIMATION, IN_PAIRS = 64, 20  # most pictures in one file

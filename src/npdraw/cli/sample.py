@@ -17,6 +17,7 @@ from npdraw.cli.options import (
     HowDecoded,
     Maybe,
     Model,
+    Scale,
     Source,
     psnr_text,
 )
@@ -54,13 +55,16 @@ class Sample:
     prefix_steps: Maybe[int] = None
     """Use only this many steps of the prefix, the first ones."""
     png: Flag = False
-    """Write every image as images/seed-00000.png and so on. `evaluate` and `train` can read this folder. Each PNG
-    carries its drawing, which `edit`, `complete` and `animate` use."""
+    """Write every image as images/seed-00000.png and so on. `evaluate` and `train` can read this folder (without
+    --scale). Each PNG carries its drawing, which `edit`, `complete` and `animate` use."""
     npz: Flag = False
     """Write samples.npz: uint8 `images` (N, H, W) or (N, H, W, 3), and `seeds`."""
     json: Flag = False
     """Write drawings.json. It also holds the settings (seeds, temperature, ...) and, with a flow, the prior's sketches
     from which the flow made the images."""
+    canvas: Flag = False
+    """Write the canvas of every image, its parts alone, as canvases/seed-00000.png and so on."""
+    scale: Scale = None
     animate: Flag = False
     """Write animation.gif and animation.mp4: every step, with the newest part outlined."""
     decoding: HowDecoded = field(default_factory=Decoding)
@@ -73,12 +77,18 @@ class Sample:
         from npdraw.cli.plan import sampling_plan
         from npdraw.evaluation.protocol import draw
 
+        if self.scale is not None and not (self.png or self.canvas or self.animate):
+            raise InputError("--scale goes with --png, --canvas or --animate")
         seeds, device = inputs.parse_seeds(self.seeds), outputs.checked_device(self.device, self.out)
         if self.dry_run:
             store.expect_here(self.model)
         model = store.load_model(self.model, device)
         prefix = inputs.read_prefix(self.prefix, self.prefix_steps, model, len(seeds))
-        pngs = [self.out / "images" / f"seed-{seed:05d}.png" for seed in seeds] if self.png else []
+        names, count = [f"seed-{seed:05d}.png" for seed in seeds], len(seeds)
+        animated = (min(count, IN_ANIMATION), model.grid.cells) if self.animate else ()
+        outputs.check_scale(self.scale, model, *animated)
+        pngs = [self.out / "images" / name for name in names] if self.png else []
+        canvases = [self.out / "canvases" / name for name in names] if self.canvas else []
         outputs.check_unmixed(self.out / "images", pngs, self.model)
         if self.prefix is not None and self.json:
             outputs.check_spared([self.out / "drawings.json"], self.prefix)
@@ -92,7 +102,7 @@ class Sample:
         with Progress(quiet=model.has_likelihood) as progress:  # only a flow is slow enough to need it
             how = {"title": "drawing", "shown": True, **settings}
             drawn = draw(model, len(seeds), seeds, heat, progress, self.top_k, self.top_p, prefix, **how)
-        written = self._write(model, drawn, seeds, pngs, heat)
+        written = self._write(model, drawn, seeds, pngs, canvases, heat)
         say(title)
         say_written(*written)
         if len(seeds) > MOST_IN_GRID:
@@ -109,8 +119,10 @@ class Sample:
             title += f"\nat temperature 0 all seeds have the same {what}, of the likeliest choices{noise}"
         return title
 
-    def _write(self, model: "NPDraw", drawn: "Drawn", seeds: list[int], pngs: list[Path], heat: float) -> list[Path]:
-        """Write what is asked for: grid.png, single pictures, samples.npz, drawings.json, an animation."""
+    def _write(
+        self, model: "NPDraw", drawn: "Drawn", seeds: list[int], pngs: list[Path], canvases: list[Path], heat: float
+    ) -> list[Path]:
+        """Write what is asked for: grid.png, single pictures and canvases, samples.npz, drawings.json, an animation."""
         import numpy as np
 
         from npdraw import show, store
@@ -122,7 +134,8 @@ class Sample:
         assert drawing is not None and sketch is not None
         settings = self.decoding.shown(model)
         show.save_picture(show.grid(to_unit(drawn.pixels[:MOST_IN_GRID])), self.out / "grid.png")
-        outputs.save_signed(self.model, pixels, drawing, seeds, pngs, **settings)
+        outputs.save_signed(self.model, pixels, drawing, seeds, pngs, self.scale, **settings)
+        outputs.save_canvases(model, drawing, canvases, self.scale)
         if self.npz:
             with replacing(self.out / "samples.npz") as temporary, open(temporary, "wb") as file:
                 np.savez_compressed(file, images=pixels, seeds=np.array(seeds, dtype=np.int64))
@@ -130,11 +143,12 @@ class Sample:
             told = {"seeds": seeds, "temperature": heat, "top_k": self.top_k, "top_p": self.top_p, **settings}
             told |= {} if model.has_likelihood else {"sketches": sketch.rows()}
             store.save_drawing(drawing, self.out / "drawings.json", model.bank, **told)
-        asked = {"grid.png": True, "images": self.png, "samples.npz": self.npz, "drawings.json": self.json}
+        asked = {"grid.png": True, "images": self.png, "canvases": self.canvas}
+        asked |= {"samples.npz": self.npz, "drawings.json": self.json}
         written = [self.out / name for name, wanted in asked.items() if wanted]
         if self.animate:
             few = to_unit(drawn.pixels[:IN_ANIMATION])
-            frames = show.drawing_frames(model, drawing[:IN_ANIMATION], few)
+            frames = show.drawing_frames(model, drawing[:IN_ANIMATION], few, self.scale)
             written += show.save_animation(frames, self.out / "animation")
         return written
 
@@ -209,6 +223,7 @@ class Animate:
     posterior draws."""
     out: Path
     """Name of the files without suffix: OUT.gif and OUT.mp4."""
+    scale: Scale = None
     decoding: HowDecoded = field(default_factory=Decoding)
     device: Device = "auto"
 
@@ -228,5 +243,6 @@ class Animate:
         count, drawing, images = inputs.read_animated(model, self.model, self.what, self.decoding, IN_ANIMATION)
         if count > IN_ANIMATION:
             say(f"showing the first {IN_ANIMATION} of {count:,} drawings")
-        frames = show.drawing_frames(model, drawing, model.to_display(images))
+        outputs.check_scale(self.scale, model, len(drawing), drawing.steps)
+        frames = show.drawing_frames(model, drawing, model.to_display(images), self.scale)
         say_written(*show.save_animation(frames, self.out))

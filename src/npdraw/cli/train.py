@@ -40,8 +40,8 @@ class Train:
     """Train a model from a preset, a YAML file or your own images; or continue a run.
 
     You can override any field of the config. For your own images (a folder, .zip, .npz, .parquet or a dataset on the
-    Hugging Face hub, hf:OWNER/NAME@COMMIT) a config is derived from the images and printed. --size, --crop, --colour
-    and --invert are short for --reading.size and so on.
+    Hugging Face hub, hf:OWNER/NAME@COMMIT) a config is derived from the images and printed. --size, --crop, --colour,
+    --invert and --background are short for --reading.size and so on.
 
     For few images, --init MODEL starts from the weights and the bank of a model. The sizes of its nets are kept,
     pictures are read in its size and colour, and the learning rates are a fifth of those it was trained with.

@@ -1,7 +1,8 @@
 """A user's own pictures: files of any kind and size become the images of one set. A `Reading` says how.
 
 - EXIF orientation is applied, 16-bit grey is scaled to 8, CMYK and palettes become RGB.
-- Transparent pictures are placed on black, which is empty, or on white if their content is dark.
+- Transparent pictures are placed on `Reading.background`. By default it is black, which is empty, or white if their
+  content is dark. Pictures that cannot be seen on it are counted.
 - A set is grey if every picture is, by its mode or because its channels are equal. Otherwise it is RGB.
 - Pictures are cropped and resized (Lanczos, antialiased) to the requested size. Without one, all must have the same
   size, of at most `LARGEST_SIDE` pixels per side.
@@ -42,6 +43,9 @@ LOOKED_AT = 1_000  # most images that are examined for paper
 SAMPLED = 64  # pictures that are examined to choose a background for transparent ones
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF", "BMP")
 STRIP = 2**21  # pixels of a picture that are flattened together
+FAINT = 32  # levels: a transparent picture in which no channel varies more cannot be seen
+DARK_PAPER, LIGHT_PAPER = (0, 0, 0), (255, 255, 255)
+Colour = tuple[int, int, int]
 _FILES, _DECODED = limits.Budget(limits.PICTURE_BYTES), limits.Budget(limits.PICTURE_MEMORY)
 _GREY = frozenset({"1", "L", "LA", "La", "I", "I;16", "I;16B", "I;16L", "I;16N"})
 
@@ -59,6 +63,7 @@ class _Picture(NamedTuple):
     pixels: NDArray[np.uint8]  # (C, H, W), C is 1 if the content is grey
     stored_grey: bool  # the file's format says grey, not only its content
     enlarged: bool
+    lost: bool  # its content cannot be told from the background
 
 
 def prepare_pictures(
@@ -68,6 +73,7 @@ def prepare_pictures(
     everything = [item for items in parts.values() for item in items]
     broken: list[str] = []
     greys = enlarged = 0
+    lost: list[str] = []
     size: tuple[str, tuple[int, int]] | None = None  # the first picture and its size
     classes = _classes(everything)
     height, width = reading.box or (LARGEST_SIDE, LARGEST_SIDE)
@@ -75,7 +81,7 @@ def prepare_pictures(
     progress.start(f"reading pictures of {name}", len(everything))
     with warnings.catch_warnings(), ThreadPoolExecutor((os.cpu_count() or 1) + 1) as pool:
         warnings.simplefilter("ignore")  # Pillow warns about large pictures and odd tags; broken files raise
-        paper = _paper(everything, pool)
+        paper = reading.behind or _paper(everything, pool)
         for part, items in parts.items():
             labels: list[int] = []
             for first in range(0, len(items), together):
@@ -89,6 +95,7 @@ def prepare_pictures(
                     _check_size(size, item.name, found.pixels.shape[1:])
                     good.append(found)
                     labels.append(classes.get(item.label, 0))
+                    lost += [item.name] * found.lost
                 if good:
                     writer.add(part, _stack([picture.pixels for picture in good]))
                 greys += sum(picture.stored_grey for picture in good)
@@ -114,8 +121,11 @@ def prepare_pictures(
         )
     if enlarged:
         writer.notes.append(f"{plural(enlarged, 'picture')} smaller than {reading.size} pixels enlarged")
-    if paper:
+    if paper == LIGHT_PAPER and not reading.behind:
         writer.notes.append("transparent pictures with dark content: placed on white")
+    if lost:
+        others = f" and {len(lost) - 1:,} more of {len(everything):,}" if len(lost) > 1 else ""
+        writer.notes.append(LOST.format(f"{lost[0]}{others}", _named(paper)))
     on_paper = reading.invert == "auto" and looks_like_paper(writer.some("train", LOOKED_AT))
     if reading.invert == "yes" or (on_paper and not colour):
         writer.invert()
@@ -123,6 +133,7 @@ def prepare_pictures(
         writer.notes.append(INVERTED if not colour else WHITE)
 
 
+LOST = "{0}, transparent, cannot be seen on {1} (train, bank, parse and data take another --background, such as grey)"
 INVERTED = "dark ink on light paper: read with light and dark exchanged, since 0 is empty (--invert no keeps it)"
 WHITE = "mostly white pictures in colour: every cell will be drawn (--invert yes exchanges light and dark)"
 
@@ -138,12 +149,14 @@ def open_picture(name: str, data: bytes, reading: Reading) -> tuple[NDArray[np.u
     item = Item(name, lambda: data)
     with warnings.catch_warnings(), ThreadPoolExecutor(1) as pool:
         warnings.simplefilter("ignore")
-        found = _open(item, reading, _paper([item], pool))
+        paper = reading.behind or _paper([item], pool)
+        found = _open(item, reading, paper)
     if isinstance(found, str):
         raise InputError(f"cannot read the image {name} ({found}); replace it")
     on_paper = reading.invert == "auto" and len(found.pixels) == 1 and looks_like_paper(found.pixels[None])
     inverted = on_paper or reading.invert == "yes"
     notes = [f"{name} is smaller than {reading.size} pixels: enlarged"] if found.enlarged else []
+    notes += [LOST.format(name, _named(paper))] if found.lost else []
     return 255 - found.pixels if inverted else found.pixels, notes + [INVERTED] * on_paper
 
 
@@ -153,7 +166,7 @@ def picture_file(path: str | Path) -> bytes:
     return Path(path).expanduser().read_bytes()
 
 
-def _small(item: Item, reading: Reading, paper: int) -> _Picture | str:
+def _small(item: Item, reading: Reading, paper: Colour) -> _Picture | str:
     """`_open` for a set: without a requested size, a large picture is refused at once, before many pile up."""
     found = _open(item, reading, paper)
     if isinstance(found, _Picture) and max(found.pixels.shape[1:]) > LARGEST_SIDE and not reading.size:
@@ -164,7 +177,7 @@ def _small(item: Item, reading: Reading, paper: int) -> _Picture | str:
     return found
 
 
-def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
+def _open(item: Item, reading: Reading, paper: Colour) -> _Picture | str:
     """Decode one file. If it is broken, the reason is returned, not raised."""
     try:
         with _header(item) as opened:
@@ -175,7 +188,8 @@ def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
                 # a GIF with a grey palette opens as L, although the format has no grey mode
                 stored_grey = opened.mode in _GREY and opened.format != "GIF"
                 fitted, enlarged = _fit(_upright(opened), reading, paper)
-        pixels = np.asarray(fitted)
+                pixels = np.asarray(fitted)
+                lost = bool(np.ptp(pixels, axis=(0, 1)).max() < FAINT) and _cut_out(opened)
     except (InputError, MemoryError):  # a problem of the container of all pictures, or of none of them
         raise
     except UnidentifiedImageError:
@@ -185,7 +199,7 @@ def _open(item: Item, reading: Reading, paper: int) -> _Picture | str:
     pixels = pixels[None] if pixels.ndim == 2 else pixels.transpose(2, 0, 1)
     if reading.colour == "auto" and (pixels == pixels[:1]).all():
         pixels = pixels[:1]
-    return _Picture(pixels, stored_grey, enlarged)
+    return _Picture(pixels, stored_grey, enlarged, lost)
 
 
 @contextmanager
@@ -233,22 +247,24 @@ def _upright(image: Image.Image) -> Image.Image:
     return image
 
 
-def _flatten(image: Image.Image, paper: int) -> Image.Image:
-    """A picture as L or RGB, with transparent pixels placed on `paper` (0 or 255)."""
+def _flatten(image: Image.Image, paper: Colour) -> Image.Image:
+    """A picture as L or RGB, with transparent pixels placed on the colour `paper`."""
     if image.mode.startswith("I"):  # 16 bits: 65535 = 255 * 257
         wide: NDArray[Any] = np.asarray(image).astype(np.int64)
         grey = ((wide.clip(0, 65535) + 128) // 257).astype(np.uint8)
         if isinstance(hidden := image.info.get("transparency"), int):
-            grey[wide == hidden] = paper
+            grey[wide == hidden] = round(0.299 * paper[0] + 0.587 * paper[1] + 0.114 * paper[2])
         return Image.fromarray(grey)
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA")).astype(np.uint16)  # (H, W, 4)
         alpha = rgba[..., 3:]
-        return Image.fromarray(((rgba[..., :3] * alpha + paper * (255 - alpha) + 127) // 255).astype(np.uint8))
+        return Image.fromarray(
+            ((rgba[..., :3] * alpha + np.array(paper, np.uint16) * (255 - alpha) + 127) // 255).astype(np.uint8)
+        )
     return image.convert("L" if image.mode in ("1", "L") else "RGB")
 
 
-def _fit(image: Image.Image, reading: Reading, paper: int) -> tuple[Image.Image, bool]:
+def _fit(image: Image.Image, reading: Reading, paper: Colour) -> tuple[Image.Image, bool]:
     """Flatten, crop and resize as the reading says. Also returns whether this enlarged the picture."""
     width, height = image.size
     inner, wanted = (height, width), reading.box
@@ -286,12 +302,25 @@ def _strips(image: Image.Image, left: int, top: int, width: int, height: int) ->
         yield y, image.crop((left, top + y, left + width, top + min(y + rows, height)))
 
 
-def _paper(items: Sequence[Item], pool: ThreadPoolExecutor) -> int:
+def _cut_out(image: Image.Image) -> bool:
+    """Whether some of a picture is opaque and some is transparent."""
+    if not image.has_transparency_data or image.mode.startswith("I"):
+        return False
+    opaque = np.asarray(image.convert("RGBA").getchannel("A")) >= 128
+    return bool(opaque.any() and not opaque.all())
+
+
+def _named(colour: Colour) -> str:
+    """A colour in words, as `Reading.background` takes it."""
+    return {DARK_PAPER: "black", LIGHT_PAPER: "white"}.get(colour, "#{:02x}{:02x}{:02x}".format(*colour))
+
+
+def _paper(items: Sequence[Item], pool: ThreadPoolExecutor) -> Colour:
     """The background of transparent pictures: white if the content of some of them, evenly spaced, is dark."""
     some = items[every_nth(SAMPLED, len(items))]
     sums = [found for found in pool.map(_shown, some) if found is not None]
     light, opaque = (sum(column) for column in zip(*sums)) if sums else (0.0, 0.0)
-    return 255 if sums and light < 0.25 * 255 * opaque else 0
+    return LIGHT_PAPER if sums and light < 0.25 * 255 * opaque else DARK_PAPER
 
 
 def _shown(item: Item) -> tuple[float, float] | None:
