@@ -42,7 +42,7 @@ from npdraw.evaluation import report
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.protocol import PROTOCOLS
-from npdraw.evaluation.request import Request
+from npdraw.evaluation.request import ALL, Request
 from npdraw.evaluation.score import Score, figure
 from npdraw.files import read_tensors, read_text, replacing, write_text
 from npdraw.progress import Progress
@@ -129,7 +129,7 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
         network = load_inception(inception, device=device, progress=progress)
         edits = Request.images if model.has_likelihood else EDITS
         few = edits if count is None else min(count, edits)
-        request = Request(count=count, ink=c.data.ink, images=few)
+        request = Request(ALL if model.has_likelihood else (), count=count, ink=c.data.ink, images=few)
         kept = cache or data_folder() / "scores"
         evaluation = Evaluation(model, data, request, lambda: network, kept, device, progress=progress)
         scores, told = evaluation.run()

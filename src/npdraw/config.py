@@ -447,7 +447,11 @@ def fixed(config: Config) -> dict[str, Any]:
 
 
 def to_dict(config: Config) -> dict[str, Any]:
-    return dataclasses.asdict(config)
+    """A config as nested dictionaries. The default background is left out, as in configs from before there were any."""
+    found = dataclasses.asdict(config)
+    if config.reading.background == "auto":
+        del found["reading"]["background"]
+    return found
 
 
 def from_dict(cls: type[T], data: Any, path: str = "") -> T:

@@ -190,6 +190,7 @@ def test_steps_and_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
         return Loss(*(p.sum() * 0 for p in list(model.parameters())[:3]))
 
     monkeypatch.setattr(VAE, "forward", forward)
+    monkeypatch.setattr(vae, "_seconds_of_a_step", lambda *given: 1.0)
     for images, least, most, steps, batch in (
         (tiny.strokes(200), 7, 9, 9, 64),  # 20 epochs of 3 steps are too many
         (tiny.strokes(70), 25, 99, 25, 64),  # 20 epochs of one are too few
@@ -214,6 +215,7 @@ def test_ink_is_drawn_anew_in_every_step(ink: bool, few_steps: None, monkeypatch
         return bound(model, images, noise)
 
     monkeypatch.setattr(VAE, "_bound", watched)
+    monkeypatch.setattr(vae, "_seconds_of_a_step", lambda *given: 1.0)
     images = torch.full((2, 1, 8, 8), 128, dtype=torch.uint8)
     train(images, ink)
     drawn = torch.cat(batches)

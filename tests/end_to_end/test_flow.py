@@ -630,8 +630,10 @@ def test_the_likelihood_of_a_flow_is_scored_where_it_is_asked_for(model: NPDraw,
     assert values["image"] == pytest.approx(float(image.mean()), rel=1e-6)
     assert values["drawing"] == pytest.approx(float(drawing.mean()), rel=1e-6)
     assert values["total"] == pytest.approx(values["image"] + values["drawing"])
-    assert scores["nll_flow_image"]["error"] == pytest.approx(float((image.var(1) / 2).sum() ** 0.5 / 6), rel=1e-5)
-    assert "bits per dimension" in scores["nll_flow_total"]["note"]
+    assert scores["nll_flow_image"]["error"] == pytest.approx(float(image.mean(1).std() / 6**0.5), rel=1e-5)
+    assert f"other probes: ± {float((image.var(1) / 2).sum() ** 0.5 / 6):.2g}" in scores["nll_flow_image"]["note"]
+    assert scores["nll_flow_total"]["note"].startswith("bits per dimension; 6 images; other probes")
+    assert "probes" not in scores["nll_flow_drawing"]["note"]
     assert "twice the steps" in scores["nll_flow_image"]["note"]
 
 

@@ -61,7 +61,7 @@ def test_the_errors_are_how_far_the_figures_move(model: NPDraw, images: Tensor) 
     runs: list[Bounds] = [bounds(model, images, 8, 10_000 * s, QUIET) for s in range(40)]
     for name in ("elbo", "weighted"):
         values = [getattr(b, name).value for b in runs]
-        told = math.sqrt(statistics.fmean(getattr(b, name).error ** 2 for b in runs))
+        told = math.sqrt(statistics.fmean(getattr(b, name).draws ** 2 for b in runs))
         assert statistics.stdev(values) > 0
         assert told == pytest.approx(statistics.stdev(values), rel=0.4)
 
@@ -73,7 +73,7 @@ def test_the_jackknife_against_plain_loops(model: NPDraw, images: Tensor) -> Non
         without = [reference.iwae(row[:j] + row[j + 1 :]) for j in range(6)]
         total += 5 / 6 * sum((x - statistics.fmean(without)) ** 2 for x in without)
     found = bounds(model, images, 6, 0, QUIET)
-    assert found.weighted.error == pytest.approx(math.sqrt(total) / len(rows), rel=1e-6)
+    assert found.weighted.draws == pytest.approx(math.sqrt(total) / len(rows), rel=1e-6)
     shares = [[math.exp(w - max(row)) for w in row] for row in rows]
     counting = statistics.fmean(sum(w) ** 2 / sum(x * x for x in w) for w in shares)
     assert found.effective == pytest.approx(counting, rel=1e-6)
@@ -84,7 +84,7 @@ def test_one_weight_that_outdoes_all_others_is_no_small_error() -> None:
     g = torch.Generator().manual_seed(0)
     log_weights = 10 * torch.randn(400, 20, generator=g, dtype=torch.float64)
     truth = float((log_weights.logsumexp(1)).std())
-    told = module._weighted(log_weights).error * math.sqrt(400)
+    told = module._weighted(log_weights).draws * math.sqrt(400)
     assert truth > 2
     assert truth < told < 3 * truth
 
@@ -96,4 +96,4 @@ def test_the_error_over_images_is_that_of_a_mean(model: NPDraw, images: Tensor) 
 
 
 def test_one_sample_has_no_known_error(model: NPDraw, images: Tensor) -> None:
-    assert math.isnan(bounds(model, images[:2], 1, 0, QUIET).weighted.error)
+    assert math.isnan(bounds(model, images[:2], 1, 0, QUIET).weighted.draws)

@@ -277,7 +277,7 @@ def evaluation(model: NPDraw, folder: Path, **asked: Any) -> Evaluation:
 
 def test_the_rows_are_what_they_say(tmp_path: Path) -> None:
     model = sized(24, 24)
-    e = evaluation(model, tmp_path, metrics=("editing", "fid"), images=40, seed=5)
+    e = evaluation(model, tmp_path, metrics=("editing", "vae", "fid"), images=40, seed=5)
     scores = {s.key: s for s in e.run()[0]}
     pixels = e.held_out.pixels[torch.arange(40) * 70 // 40].float() / 255
     parsed, drawn = model.parse(pixels), model.sample(40, 5)
@@ -331,7 +331,7 @@ def test_fid_of_edits_only_where_a_network_is_in_use_and_there_are_enough(tmp_pa
 
 
 def test_one_sample_has_no_edit_and_no_control(tmp_path: Path) -> None:
-    rows = {s.key for s in evaluation(sized(12, 12), tmp_path, images=1).run()[0]}
+    rows = {s.key for s in evaluation(sized(12, 12), tmp_path, images=1, metrics=("editing", "vae")).run()[0]}
     assert not any(key.startswith("edit_") for key in rows) and "found_drawing" in rows
 
 
@@ -362,7 +362,7 @@ def test_a_vae_can_be_scored_as_samples(tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("small_network")
 def test_the_verb_on_digits(tmp_path: Path, data_folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    words = ["--count", "12", "--images", "10", "--metrics", "editing", "--device", "cpu"]
+    words = ["--count", "12", "--images", "10", "--metrics", "editing,vae", "--device", "cpu"]
     for name in "ab":
         assert main(["evaluate", "digits", "--out", str(tmp_path / name), *words]) == 0
     first, again = (json.loads((tmp_path / name / "scores.json").read_text()) for name in "ab")
@@ -372,5 +372,7 @@ def test_the_verb_on_digits(tmp_path: Path, data_folder: Path, capsys: pytest.Ca
     assert scores["edit_part_beyond"]["value"] == 0 and 0.5 < scores["locality"]["value"] < 1
     assert 0.5 < scores["found_drawing"]["value"] <= 1 and 0.3 < scores["edit_region_found"]["value"] <= 1
     assert len(list((data_folder / "scores").glob("vae-*.safetensors"))) == 1
-    assert "change beyond edits of one part" in capsys.readouterr().out
+    said = capsys.readouterr().out
+    assert "change beyond edits of one part" in said and "training a VAE of these images: 4 steps, about" in said
+    assert said.count("training a VAE of these images: 4 steps") == 1, "the second time it is found"
     assert "change beyond edits of one part" in (tmp_path / "a" / "report.html").read_text()

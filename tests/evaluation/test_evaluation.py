@@ -16,10 +16,11 @@ from npdraw.data import ImageSet, binarise
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.evaluation import diagnosis, report
+from npdraw.evaluation.bounds import bounds
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.frechet import Moments, frechet
-from npdraw.evaluation.metrics import METRICS
-from npdraw.evaluation.request import Request
+from npdraw.evaluation.metrics import METRICS, quickest_first
+from npdraw.evaluation.request import ALL, Request
 from npdraw.evaluation.score import Score, figure
 from npdraw.model import NPDraw
 from npdraw.parsing import psnr
@@ -55,7 +56,8 @@ def test_every_row_of_a_model_is_what_it_says(ink: bool, model: NPDraw, data: Im
     e = evaluation(model, data, tmp_path, request)
     scores, notes = e.run()
     told = "kept is left out: it needs a flow; other decoders have no freedom to take away"
-    assert notes == [told, "Real images: 70 (train)."]
+    vae = "vae is left out: it trains a VAE, which takes minutes on a CPU; ask for it: --metrics vae"
+    assert notes == [told, vae, "Real images: 70 (train)."]
     rows = by_key(scores)
     pixels = (model.sample(70, 5).images * 255 + 0.5).floor() / 255
     real, test = e.sides.real, e.sides.reference
@@ -110,8 +112,45 @@ def test_likelihood_is_in_bits_a_dimension_for_a_mixture_and_of_ink_for_bernoull
     nats = float(other.log_likelihood(few.float() / 255, 4).mean())
     assert rows["nll_weighted"].value == pytest.approx(-nats / (math.log(2) * 144), rel=1e-6)
     assert "bits" in rows["nll_weighted"].note
+    found = bounds(other, few.float() / 255, 4, 0, e.progress)
+    for name in ("elbo", "weighted", "reconstruction"):
+        mean, row = getattr(found, name), rows[f"nll_{name}"]
+        assert row.error == pytest.approx(mean.images / (math.log(2) * 144)), "over images"
+        assert f"; other drawings: ± {mean.draws / (math.log(2) * 144):.2g}" in row.note
+    assert "; 10 images" in rows["nll_elbo"].note
     parts = sum(rows[f"nll_{name}"].value for name in ("reconstruction", "what", "where", "whether"))
     assert rows["nll_elbo"].value == pytest.approx(parts, rel=1e-5)
+
+
+def test_likelihood_is_of_1000_images_unless_it_is_asked_for_by_name(
+    model: NPDraw, data: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Many images may be asked for the sake of edits. The limit is smaller here."""
+    monkeypatch.setattr(Request, "images", 20)
+    for metrics, wanted in ((), 20), (ALL, 20), (("editing", "vae"), 20), (("nll",), 30):
+        e = evaluation(model, data, tmp_path, Request(metrics, count=40, images=30))
+        assert len(e.likely[0]) == wanted
+
+
+def test_the_quick_metrics_come_first_and_each_is_given_at_once(model: NPDraw, data: ImageSet, tmp_path: Path) -> None:
+    given: list[tuple[list[str], list[str]]] = []
+    e = evaluation(model, data, tmp_path, replace(SMALL, metrics=("kid", "nll", "bank", "psnr", "fid")))
+    assert "drawn" not in vars(e)
+    scores, _ = e.run(lambda scores, notes, left: given.append(([s.key for s in scores], [*left])))
+    assert [left for _, left in given] == [
+        ["bank", "nll", "kid", "fid"], ["nll", "kid", "fid"], ["kid", "fid"], ["fid"], []
+    ]  # fmt: skip
+    assert [len(keys) for keys, _ in given] == [2, 6, 12, 13, 15] and given[0][0] == ["psnr_parse", "psnr_posterior"]
+    keys = [s.key for s in scores]
+    assert keys == given[-1][0] and keys[:3] == ["kid", "nll_elbo", "nll_weighted"], "in the order that was asked for"
+    assert all([key for key in keys if key in some] == some for some, _ in given)
+    assert e.run()[0] == scores
+
+
+def test_every_metric_has_a_place_in_time_and_the_density_of_a_flow_the_last() -> None:
+    assert sorted(quickest_first(list(METRICS), False)) == sorted(METRICS)
+    assert quickest_first(list(METRICS), True)[-1] == "nll" and quickest_first(list(METRICS), False)[-1] == "vae"
+    assert quickest_first(["fid", "psnr"], False) == ["psnr", "fid"]
 
 
 def test_a_copying_model_is_seen(data: ImageSet, tmp_path: Path) -> None:

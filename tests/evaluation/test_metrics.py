@@ -19,7 +19,7 @@ from npdraw.errors import InputError
 from npdraw.evaluation import edits
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.metrics import METRICS, Metric, Need, Rows, gives_rows
-from npdraw.evaluation.request import Request
+from npdraw.evaluation.request import ALL, Request
 from npdraw.evaluation.score import Score
 from npdraw.flow import Flow
 from npdraw.model import NPDraw
@@ -39,7 +39,7 @@ def data() -> ImageSet:
 
 def subject(needs: Need) -> str:
     """What the page says that a metric is of."""
-    kinds = {Need.FLOW: "models with a flow", Need.MODEL: "models"}
+    kinds = {Need.FLOW: "models with a flow", Need.LIKELIHOOD: "models with a likelihood", Need.MODEL: "models"}
     return next((words for need, words in kinds.items() if need in needs), "samples")
 
 
@@ -76,6 +76,7 @@ def test_a_new_metric_is_a_function_and_an_entry(
     assert [s.key for s in scores] == ["kid", "ink"] and notes[0] == "ink is dark"
     assert scores[1].value == pytest.approx(float(samples.double().mean()))
     assert Evaluation(samples, data, Request(), Projection, tmp_path).run()[0][-1] == scores[1]
+    assert Evaluation(samples, data, Request(ALL), Projection, tmp_path).run()[0][-1] == scores[1]
     with pytest.raises(InputError, match=r"--metrics ink needs at least 20 images on either side; there are 7 and 40"):
         Evaluation(samples[:7], data, Request(("ink",)), Projection, tmp_path)
     alone = ImageSet("alone", data.train)

@@ -10,6 +10,7 @@
 
 import math
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
@@ -179,6 +180,9 @@ def train_vae(
         return (x.bernoulli() if ink else x,)
 
     with torch.random.fork_rng(devices=[device] if device.type == "cuda" else []):
+        trial, (x,) = VAE(images.shape[1:], likelihood, mixtures).to(device), batch_of(torch.arange(batch), 0, 0)
+        seconds = epochs * per_epoch * _seconds_of_a_step(trial, x)
+        progress.say(f"training a VAE of these images: {epochs * per_epoch:,} steps, about {seconds:,.0f} s")
         torch.manual_seed(seed)
         model = VAE(images.shape[1:], likelihood, mixtures)
         stage = Stage(
@@ -194,6 +198,15 @@ def train_vae(
                 "out of --metrics"
             ) from None
     return model.requires_grad_(False).eval()
+
+
+def _seconds_of_a_step(model: VAE, x: Tensor) -> float:
+    """How long a step takes: the second of two, since the first one takes longer."""
+    for _ in range(2):
+        began = time.perf_counter()
+        model(x).total.backward()
+        float(sum(p.grad.sum() for p in model.parameters() if p.grad is not None))  # waits for the device
+    return time.perf_counter() - began
 
 
 def load_vae(

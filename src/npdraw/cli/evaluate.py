@@ -15,6 +15,7 @@ from npdraw.progress import Progress, say, say_written
 
 if TYPE_CHECKING:
     from npdraw.evaluation.request import Request
+    from npdraw.evaluation.score import Score
     from npdraw.model import NPDraw
 
 _FOR_SAMPLES, _FOR_MODELS = (
@@ -36,11 +37,11 @@ class Evaluate:
     subject: Annotated[Positional[str], arg(metavar="RUN_OR_SAMPLES")]
     """A run, a saved model or a model by name; or samples: a folder of pictures, .zip or .npz."""
     out: Path = Path("scores")
-    """Folder for scores.json, report.html and the pictures."""
+    """Folder for scores.json, report.html and the pictures. Each metric is written when it is done."""
     against: Maybe[str] = None
     """The image set to score against; by default the model's own."""
-    metrics: str = "all"
-    """Metrics, separated by commas; by default all that apply."""
+    metrics: str = "quick"
+    """Metrics, separated by commas. quick: all that apply, but no density of a flow and no VAE; all: these too."""
     protocol: Literal["paper", "standard"] = "paper"
     """paper: 10,000 samples against 10,000 test images; standard: 50,000 against the training images."""
     count: Maybe[int] = None
@@ -81,10 +82,26 @@ class Evaluate:
                 network = partial(lambda net: net, network())
             kept = data_folder(self.data_dir) / "scores"
             evaluation = Evaluation(subject, data, request, network, kept, device, own, progress, how)
-            (scores, notes), pictures = evaluation.run(), evaluation.pictures()
-        about: dict[str, Any] = {"subject": self.subject, **evaluation.about(), **report.facts(device)}
-        about |= {} if model is None else {"weights": store.weights_hash(self.subject)}
-        about["seconds"] = round(time.monotonic() - began, 1)
+            weights = {} if model is None else {"weights": store.weights_hash(self.subject)}
+            told = set[str]()
+
+            def facts(unfinished: list[str]) -> dict[str, Any]:
+                found = {"subject": self.subject, **evaluation.about(), **report.facts(device), **weights}
+                found["seconds"] = round(time.monotonic() - began, 1)
+                return found | ({"unfinished": unfinished} if unfinished else {})
+
+            def write(scores: "list[Score]", notes: list[str], left: list[str]) -> None:
+                """A report of the scores so far, in case this process is killed."""
+                about = facts([*left, "pictures"])
+                notes = [f"Unfinished: {', '.join(about['unfinished'])} are not here.", *notes]
+                report.write(self.out, report.title(about), scores, notes, about, {})
+                new = (" ".join(report.cells(score)[:2]).strip() for score in scores if score.key not in told)
+                progress.say(f"scored: {', '.join(new)}; left: {', '.join(about['unfinished'])}")
+                told.update(score.key for score in scores)
+
+            scores, notes = evaluation.run(write)
+            pictures = evaluation.pictures()
+        about = facts([])
         title = report.title(about)
         if not about["whole_protocol"]:
             notes.append(f"This is not the full protocol `{self.protocol}`: there are fewer samples, or fewer images.")
@@ -101,11 +118,11 @@ class Evaluate:
         if model is None and self.decoding != Decoding():
             raise InputError(f"--evaluations and --freedom need a model, and {self.subject} is not one; omit them")
         decoding = {} if model is None else self.decoding.of(model)
-        metrics = () if self.metrics == "all" else tuple(m.strip() for m in self.metrics.split(","))
+        metrics = () if self.metrics == "quick" else tuple(m.strip() for m in self.metrics.split(","))
         ink = self.binarise == "yes" if self.binarise != "auto" else inputs.is_ink(model, self.against)
         how = (self.protocol, self.count, self.seed, self.temperature, ink, self.importance, self.images)
         request = Request(metrics, *how)
-        for name in metrics if model is not None else ():
+        for name in request.named if model is not None else ():
             if reason := METRICS[name].refuses(model):
                 raise InputError(f"--metrics {name} {reason}")
         return request, decoding

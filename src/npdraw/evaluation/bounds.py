@@ -1,11 +1,11 @@
 """Likelihood: bounds on -log p of held-out images, by ELBO and by importance weighting, with their Monte Carlo errors.
 
-There are two errors. `error` is how much the figure would change with other draws of the latent drawings on the same
-images. `images` is how much it would change with other images (the standard error of a mean). The error of a weighted
-bound is a jackknife over an image's drawings, which is too high rather than too low. The first-order formula fails when
-one weight dominates all others (it can never exceed 1 per image).
+There are two errors. `images` is how much the figure would change with other images (the standard error of a mean).
+`draws` is how much it would change with other draws of the latent drawings on the same images. For a weighted bound it
+is a jackknife over an image's drawings, which is too high rather than too low. The first-order formula fails when one
+weight dominates all others (it can never exceed 1 per image).
 
-A flow has one drawing per image, the parse, and its error is that of the probes of its density (density.py).
+A flow has one drawing per image, the parse. Its `draws` are the probes of its density (density.py).
 """
 
 import math
@@ -29,8 +29,8 @@ class Mean(NamedTuple):
     """A mean over images, in nats per image, with both of its errors."""
 
     value: float
-    error: float
     images: float
+    draws: float
 
 
 class Bounds(NamedTuple):
@@ -102,7 +102,7 @@ def _mean(values: Tensor, variances: Tensor) -> Mean:
     """The mean of estimates (N,) with their own variances (N,)."""
     n = len(values)
     spread = float(values.std()) / math.sqrt(n) if n > 1 else math.nan
-    return Mean(float(values.mean()), math.sqrt(float(variances.sum())) / n, spread)
+    return Mean(float(values.mean()), spread, math.sqrt(float(variances.sum())) / n)
 
 
 def _weighted(log_weights: Tensor) -> Mean:

@@ -26,7 +26,7 @@ from npdraw.errors import InputError
 from npdraw.evaluation import diagnosis, protocol
 from npdraw.evaluation.features import Extractor, Features, Pictures, extract, filled, stored_features
 from npdraw.evaluation.frechet import frechet, frechet_with_spread
-from npdraw.evaluation.metrics import METRICS, Metric, Need
+from npdraw.evaluation.metrics import METRICS, Metric, Need, quickest_first
 from npdraw.evaluation.request import Request
 from npdraw.evaluation.score import Score
 from npdraw.model import NPDraw
@@ -74,7 +74,7 @@ class Evaluation:
                 f"{'the samples are' if samples else 'the model draws'} {shape_text(*found)}, but the images of "
                 f"{self.data.name} are {shape_text(*shape)}; score against images of the same kind and size"
             )
-        for name in self.request.metrics:
+        for name in self.request.named:
             if reason := self._missing(METRICS[name]):
                 raise InputError(f"--metrics {name} {reason}")
 
@@ -218,7 +218,9 @@ class Evaluation:
     @cached_property
     def likely(self) -> tuple[Tensor, float, str]:
         """Held-out images as the likelihood takes them, the factor that converts nats, and the unit after it."""
-        which = evenly(self.request.images, len(self.held_out))
+        r = self.request
+        count = r.images if "nll" in r.named else min(r.images, Request.images)
+        which = evenly(count, len(self.held_out))
         ink = self.model.config.decoder.likelihood == "bernoulli"  # its pixels are 0 or 1
         images = self.held_out.take(which, self.model.device, ink)
         bits = 1 / (math.log(2) * self._shape.numel())
@@ -269,26 +271,44 @@ class Evaluation:
 
     # --- all of it ---
 
-    def run(self) -> tuple[list[Score], list[str]]:
-        """The requested scores, and the reasons for omitted ones."""
-        scores: list[Score] = []
+    def run(
+        self, after: Callable[[list[Score], list[str], list[str]], None] = lambda scores, notes, left: None
+    ) -> tuple[list[Score], list[str]]:
+        """The requested scores, and the reasons for omitted ones. Quick metrics are computed first. After each, `after`
+        gets the scores and notes so far, in the order of the report, and the names of the metrics that are left."""
+        metrics, omitted = self._chosen()
+        flow = isinstance(self.subject, NPDraw) and not self.subject.has_likelihood
+        left = quickest_first([metric.name for metric in metrics], flow)
+        rows: dict[str, list[Score]] = {}
+        scores, notes = list[Score](), omitted
+        while left:
+            name = left.pop(0)
+            rows[name] = list(METRICS[name].rows.give(self))
+            done = [metric for metric in metrics if metric.name in rows]
+            scores = [score for metric in done for score in rows[metric.name]]
+            notes = omitted + self._notes(done, scores)
+            after(scores, notes, left)
+        return scores, notes
+
+    def _chosen(self) -> tuple[list[Metric], list[str]]:
+        """The metrics that can be computed, and the reasons why others cannot."""
         notes: list[str] = []
         metrics = [METRICS[name] for name in self.request.names]
         by_network = [m for m in metrics if Need.NETWORK in m.needs]
         try:
             _ = self.inception if by_network else None
         except InputError as error:
-            if self.request.metrics:
+            if self.request.named:
                 raise
             notes.append(f"{', '.join(m.name for m in by_network)} are left out: {error}")
-            metrics, by_network = [m for m in metrics if m not in by_network], []
-        for metric in metrics:
-            if reason := self._missing(metric):
-                notes.append(f"{metric.name} is left out: it {reason}")
-            else:
-                scores += metric.rows.give(self)
-        for metric in metrics:
-            notes += metric.rows.notes(self)
+            metrics = [m for m in metrics if m not in by_network]
+        reasons = {metric: self._missing(metric) for metric in metrics}
+        notes += [f"{metric.name} is left out: it {reason}" for metric, reason in reasons.items() if reason]
+        return [metric for metric, reason in reasons.items() if not reason], notes
+
+    def _notes(self, done: list[Metric], scores: list[Score]) -> list[str]:
+        """What must be said of the scores of some metrics."""
+        notes = [note for metric in done for note in metric.rows.notes(self)]
         real = self.sides.real
         if real is not None and any(score.real is not None for score in scores):
             fewer = ", fewer than the samples: their distances are larger for that alone"
@@ -298,12 +318,12 @@ class Evaluation:
         if bare := [score.label for score in scores if score.key.startswith("fid") and score.real is None]:
             count = 0 if real is None else len(real)
             notes.append(f"{' and '.join(bare)}: none of real images, of which there are too few ({count:,}).")
-        if by_network and self.inception.estimated:
+        if self.has_network and self.inception.estimated:
             notes.append(
                 "Two tensors of this Inception are estimates: in its 2048-d features FID, KID, precision and recall "
                 "are close to the published network's, not equal."
             )
-        return scores, notes
+        return notes
 
     def pictures(self) -> dict[str, Image.Image]:
         """Pictures by name: the first samples, samples beside their nearest training images, a model's stages."""
@@ -322,12 +342,12 @@ class Evaluation:
         r, s, named = self.request, self.sides, protocol.PROTOCOLS[self.request.protocol]
         network, vae = (vars(self).get(name) for name in ("inception", "vae"))
         facts: dict[str, Any] = {
-            "samples": {"count": len(self.samples), "sha256": self.samples.digest},
+            "samples": {"count": self.wanted, "sha256": self.samples.digest if "drawn" in vars(self) else None},
             "against": {"set": self.data.name, "part": s.part, "count": len(s.reference), "sha256": s.reference.digest},
             "real": None if s.real is None else {"part": s.real_part, "count": len(s.real), "sha256": s.real.digest},
             "request": asdict(r),
             "whole_protocol": not r.needs(Need.SAMPLES)
-            or (len(self.samples) == named.samples and (r.count or named.most) >= named.most),
+            or (self.wanted == named.samples and (r.count or named.most) >= named.most),
             "network": None if network is None else {"name": network.name, "digest": network.digest},
             "vae": None if vae is None else vae.digest,
         }

@@ -8,6 +8,7 @@ from npdraw.evaluation.metrics import METRICS, Need
 from npdraw.evaluation.protocol import PROTOCOLS
 from npdraw.noise import seed_list
 
+ALL = ("all",)
 MOST_ASKED = 10**6  # of samples, and of drawings per image
 
 
@@ -16,7 +17,7 @@ class Request:
     """Metrics and options, without the images."""
 
     metrics: tuple[str, ...] = ()
-    """By name. If empty: all that apply."""
+    """By name. If empty: all that apply and take no longer than samples and distances. `("all",)`: all that apply."""
     protocol: str = "paper"
     count: int | None = None
     """The most samples, and the most images to score them against. By default the protocol's counts."""
@@ -28,11 +29,11 @@ class Request:
     """Drawings per image for the importance-weighted likelihood."""
     images: int = 1000
     """The most held-out images, evenly chosen, for likelihood, PSNR and the use of the bank. Also the most samples to
-    edit."""
+    edit. The likelihood is of at most 1,000, unless it is requested by name."""
 
     def __post_init__(self) -> None:
-        if unknown := [m for m in self.metrics if m not in METRICS]:
-            raise InputError(f"there is no metric '{unknown[0]}'; choose among {', '.join(METRICS)}")
+        if unknown := [m for m in self.named if m not in METRICS]:
+            raise InputError(f"there is no metric '{unknown[0]}'; choose among {', '.join(METRICS)}, or all alone")
         if self.protocol not in PROTOCOLS:
             raise InputError(f"there is no protocol {self.protocol}; choose {' or '.join(PROTOCOLS)}")
         for name in ("count", "importance", "images"):
@@ -46,9 +47,18 @@ class Request:
             raise InputError("--seed must be below 2^61, so that the seeds after it are valid too")
 
     @property
+    def named(self) -> tuple[str, ...]:
+        """The metrics that are requested by name, each once."""
+        return () if self.metrics == ALL else tuple(dict.fromkeys(self.metrics))
+
+    @property
     def names(self) -> tuple[str, ...]:
         """The requested metrics, each once."""
-        return tuple(dict.fromkeys(self.metrics)) or tuple(METRICS)
+        return self.named or tuple(METRICS)
+
+    def asks(self, name: str) -> bool:
+        """Whether a metric that takes long is requested: by its name, or with all others."""
+        return name in self.metrics or self.metrics == ALL
 
     def needs(self, need: Need) -> bool:
         """Whether any requested metric needs this."""

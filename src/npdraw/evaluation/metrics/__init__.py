@@ -5,7 +5,8 @@ The command's help reads this file, so nothing here imports torch. A function wi
 write such a function and add a line here.
 """
 
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Flag, auto
 from importlib import import_module
@@ -25,6 +26,7 @@ class Need(Flag):
     NETWORK = auto()  # Inception, or another
     MODEL = auto()  # not only samples
     FLOW = auto()  # a model with a flow
+    LIKELIHOOD = auto()  # a model with another decoder, which has a likelihood
     REAL = auto()  # other images of the set than those scored against
     CLASSES = auto()  # of the training images
 
@@ -54,6 +56,8 @@ class Metric:
     file: str
     needs: Need
     help: str
+    rank: int = 4
+    """Metrics are computed in the order of their ranks, the quickest first."""
 
     @property
     def rows(self) -> Rows:
@@ -66,6 +70,8 @@ class Metric:
             return "needs a model, not samples alone" if Need.MODEL in self.needs else ""
         if Need.FLOW in self.needs and model.has_likelihood:
             return "needs a flow; other decoders have no freedom to take away"
+        if Need.LIKELIHOOD in self.needs and not model.has_likelihood:
+            return "needs a model with a likelihood, and this one has a flow"
         return ""
 
 
@@ -76,13 +82,19 @@ _ALL = (
     Metric("fid", "of_samples", _OF_SAMPLES, "Fréchet distance in Inception's features"),
     Metric("kid", "of_samples", _OF_SAMPLES, "kernel distance in Inception's features"),
     Metric("prdc", "of_samples", _OF_SAMPLES, "precision, recall, density, coverage"),
-    Metric("classifier", "of_samples", Need.SAMPLES | Need.CLASSES, _CLASSIFIER),
-    Metric("neighbours", "of_samples", Need.SAMPLES | Need.REAL, "is it copying?"),
-    Metric("rfid", "of_models", _OF_MODELS, "FID of reconstructions"),
-    Metric("kept", "of_models", _OF_MODELS | Need.SAMPLES | Need.FLOW, "FID of a flow that has to keep every part"),
-    Metric("nll", "of_models", Need.MODEL, "ELBO, IWAE; the density of a flow"),
-    Metric("psnr", "of_models", Need.MODEL, "of parses and reconstructions"),
-    Metric("bank", "of_models", Need.SAMPLES | Need.MODEL, "use of the parts"),
-    Metric("editing", "of_edits", Need.SAMPLES | Need.MODEL, _EDITS),
+    Metric("classifier", "of_samples", Need.SAMPLES | Need.CLASSES, _CLASSIFIER, 2),
+    Metric("neighbours", "of_samples", Need.SAMPLES | Need.REAL, "is it copying?", 1),
+    Metric("rfid", "of_models", _OF_MODELS, "FID of reconstructions", 5),
+    Metric("kept", "of_models", _OF_MODELS | Need.SAMPLES | Need.FLOW, "FID of a flow that has to keep every part", 5),
+    Metric("nll", "of_models", Need.MODEL, "ELBO, IWAE; the density of a flow", 3),
+    Metric("psnr", "of_models", Need.MODEL, "of parses and reconstructions", 0),
+    Metric("bank", "of_models", Need.SAMPLES | Need.MODEL, "use of the parts", 1),
+    Metric("editing", "of_edits", Need.SAMPLES | Need.MODEL, _EDITS, 6),
+    Metric("vae", "of_edits", Need.MODEL | Need.LIKELIHOOD, "edits beside those of a plain VAE, trained for it", 7),
 )
 METRICS = {metric.name: metric for metric in _ALL}
+
+
+def quickest_first(names: Sequence[str], flow: bool) -> list[str]:
+    """Metrics in the order in which they are computed. The density of a flow takes longer than all others."""
+    return sorted(names, key=lambda name: math.inf if flow and name == "nll" else METRICS[name].rank)

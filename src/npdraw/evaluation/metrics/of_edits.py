@@ -1,5 +1,5 @@
-"""The metric `editing`: the results of edits of samples. A model with a likelihood is compared with a VAE. For a flow,
-it also measures how different the images of one canvas are."""
+"""Metrics of edits. `editing`: the results of edits of samples; for a flow, also how different the images of one canvas
+are. `vae`: whole pictures of edited drawings, beside those of a VAE."""
 
 from collections.abc import Iterator
 
@@ -52,13 +52,22 @@ def editing(e: Evaluation) -> Iterator[Score]:
 
     how = e.decoding | {"freedom": 0.0}  # as people edit
     yield from edits.edit_rows(model, drawn, ceiling, seed, e.progress, distance if space else None, **how)
-    if model.has_likelihood:
-        yield from locality.locality_rows(model, e.vae, seen, seed)
-        images, scale, unit = e.likely
-        bound = scale * float(to_float64(e.vae.elbo(images, seed).elbo).mean())
-        note = f"{unit}; {sum(p.numel() for p in e.vae.parameters()):,} weights"
-        yield Score("nll_vae", "  NLL by ELBO of that VAE", -bound, note=note)
-    else:
+    if not model.has_likelihood:
         between = edits.diversity(model, seen.parses[:COMPARED], **e.decoding)
         note = "mean difference of pixels, two images of a parse, ± of the mean; real: images of two parses"
         yield Score("diversity", "diversity of one canvas", between.one, known(between.error), between.two, note)
+
+
+def _slow(e: Evaluation) -> str:
+    """Says that a VAE takes long to train, unless it was asked for."""
+    return "" if e.request.asks("vae") else "trains a VAE, which takes minutes on a CPU; ask for it: --metrics vae"
+
+
+@gives_rows(_slow)
+def vae(e: Evaluation) -> Iterator[Score]:
+    seed = e.request.seed
+    yield from locality.locality_rows(e.model, e.vae, e.seen, seed)
+    images, scale, unit = e.likely
+    bound = scale * float(to_float64(e.vae.elbo(images, seed).elbo).mean())
+    note = f"{unit}; {sum(p.numel() for p in e.vae.parameters()):,} weights"
+    yield Score("nll_vae", "  NLL by ELBO of that VAE", -bound, note=note)

@@ -13,7 +13,8 @@ from npdraw.evaluation.bounds import Mean, bounds, flow_bounds
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.metrics import gives_rows
 from npdraw.evaluation.protocol import SAMPLES_AT_ONCE
-from npdraw.evaluation.score import Score
+from npdraw.evaluation.score import Score, known
+from npdraw.words import plural
 
 
 @gives_rows(lambda e: e.too_few_for_fid(len(e.real)))
@@ -53,7 +54,7 @@ def kept(e: Evaluation) -> Iterator[Score]:
 
 def _slow(e: Evaluation) -> str:
     """Says that the density of a flow takes long, unless it was asked for."""
-    if e.model.has_likelihood or e.request.metrics:
+    if e.model.has_likelihood or e.request.asks("nll"):
         return ""
     return "takes seconds per image on a CPU with a flow, and minutes on a GPU; ask for it: --metrics nll --images 20"
 
@@ -69,9 +70,10 @@ def _of_flow(e: Evaluation) -> Iterator[Score]:
     labels = {"total": "NLL by flow and parse", "image": "  the image, given its parse", "drawing": "  the parse"}
     for name, label in labels.items():
         mean: Mean = getattr(found, name)
-        note = unit if math.isnan(mean.images) else f"{unit}; other images: ± {scale * mean.images:.2g}"
+        note = f"{unit}; {plural(len(images), 'image')}" if name == "total" else unit
+        note += f"; other probes: ± {scale * mean.draws:.2g}" if mean.draws else ""
         note += f"; twice the steps: ± {scale * found.refined:.1g}" if name == "image" else ""
-        yield Score(f"nll_flow_{name}", label, scale * mean.value, scale * mean.error or None, None, note)
+        yield Score(f"nll_flow_{name}", label, scale * mean.value, known(scale * mean.images), None, note)
 
 
 def _of_likelihood(e: Evaluation) -> Iterator[Score]:
@@ -81,10 +83,10 @@ def _of_likelihood(e: Evaluation) -> Iterator[Score]:
     labels = ["NLL by ELBO", f"NLL by IWAE-{r.importance}", "  reconstruction", *parts]
     for label, name in zip(labels, found._fields):
         mean: Mean = getattr(found, name)
-        error = None if math.isnan(mean.error) else scale * mean.error
-        note = unit if math.isnan(mean.images) else f"{unit}; other images: ± {scale * mean.images:.2g}"
+        note = f"{unit}; {plural(len(images), 'image')}" if name == "elbo" else unit
+        note += "" if math.isnan(mean.draws) else f"; other drawings: ± {scale * mean.draws:.2g}"
         note += f"; {found.effective:.1f} drawings count" if name == "weighted" else ""
-        yield Score(f"nll_{name}", label, scale * mean.value, error, None, note)
+        yield Score(f"nll_{name}", label, scale * mean.value, known(scale * mean.images), None, note)
 
 
 @gives_rows()
