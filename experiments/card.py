@@ -131,8 +131,9 @@ def _diagnosis(scores: Mapping[str, Score]) -> list[str]:
         stages = [fid.real, scores["rfid_parse"].value, scores["rfid_posterior"].value, fid.value]
         steps = [after - before for before, after in pairwise(stages)]
         real, parse, posterior, samples = map(figure, stages)
+        rebuilt = scores["rfid_parse"].note.partition(" by ")[0]
         lines.append(
-            f"FID of real images {real}, of the same after parser and decoder {parse}, after posterior and decoder "
+            f"FID of real images {real}, of {rebuilt} after parser and decoder {parse}, after posterior and decoder "
             f"{posterior}, of samples {samples}: most is lost by {STEPS[steps.index(max(steps))]}."
         )
     if "perplexity" in scores:
@@ -180,10 +181,10 @@ def listing(models: Mapping[str, Path]) -> str:
     for name, folder in models.items():
         found = json.loads(read_text(folder / "scores.json"))
         scores, facts = read_scores(found), SETS[found["set"]]
-        fid, nll = scores.get("fid"), scores.get("nll_weighted")
+        fid, nll = scores.get("fid"), scores.get("nll_weighted", scores.get("nll_flow_total"))
         size = f"{(folder / WEIGHTS).stat().st_size / 1e6:.1f} MB"
         shown = "" if fid is None else f"{cells(fid)[1]} (real images {cells(fid)[2]})"
-        likelihood = "" if nll is None else f"{figure(nll.value)} {nll.note.split(';')[0]}"
+        likelihood = "" if nll is None else f"{cells(nll)[1]} {nll.note.split(';')[0]}"
         page = f"[`{name}`](../src/npdraw/models/{name}/README.md)"
         rows.append((page, facts.title, size, shown, likelihood, facts.terms))
-    return markdown(("name", "set", "weights", "FID", "NLL, importance-weighted", "images"), rows)
+    return markdown(("name", "set", "weights", "FID", "NLL (a bound)", "images"), rows)

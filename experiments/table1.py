@@ -235,14 +235,14 @@ def table(found: Mapping[str, Mapping[str, Row]]) -> str:
         scores = [read_scores(row) for row in seeds]
         fids = [x["fid"] for x in scores if "fid" in x]
         nlls = [x[key] for x in scores for key in ("nll_weighted", "nll_flow_total") if key in x]
-        nll = f"{_mean(nlls)} {nlls[0].note.partition(';')[0]}" if nlls else "not scored"
+        nll = f"{_over_images(nlls)} {nlls[0].note.partition(';')[0]}" if nlls else "not scored"
         floor = statistics.fmean(fid.real for fid in fids if fid.real is not None)
         epochs = dict.fromkeys("{prior} + {model}".format(**row["made"]["epochs"]) for row in seeds)
-        figures = (_mean(fids), f"{facts.paper:.2f}", facts.peer, figure(floor), nll)
+        heat = seeds[0].get("temperature", 1)
+        warm = f" at temperature {heat:g}" if heat != 1 else ""
+        figures = (_mean(fids) + warm, f"{facts.paper:.2f}", facts.peer, figure(floor), nll)
         lines.append((title, *figures, ", ".join(str(row["seed"]) for row in seeds), ", ".join(epochs)))
         notes += (f"{facts.title}: {note}" for row in seeds for note in facts.said(row["data"]["all"]))
-        if (heat := seeds[0].get("temperature", 1)) != 1:
-            notes.append(f"{title}: FID is of samples at temperature {heat:g}; NLL is the model's own, at 1.")
         estimated |= any(row["network"]["estimated"] for row in seeds)
     if estimated:
         notes.append("Two tensors of this Inception are estimates: figures are close to the published network's.")
@@ -250,9 +250,10 @@ def table(found: Mapping[str, Mapping[str, Row]]) -> str:
     head = ("set", *whose, "NLL", "seeds", "epochs")
     told = (
         f"{PROTOCOLS['paper'].samples:,} samples against the test images, and as many real training images in their "
-        "place (protocol `paper`, [scores.md](scores.md)). ± is one standard deviation: over seeds or, where "
-        "there is one, over other samples.",
-        "NLL is importance-weighted, over 50 drawings per image.",
+        "place (protocol `paper`, [scores.md](scores.md)). ± of FID is one standard deviation: over seeds or, "
+        "where there is one, over other samples. Samples are at temperature 1 if the row names no other.",
+        "NLL is importance-weighted, over 50 drawings per image, at temperature 1. Its ± is the standard error over "
+        "the 1,000 test images, which are the same for all seeds.",
         "Epochs are of the prior + of the model; the paper has 200 + 500.",
     )
     return markdown(head, lines) + "\n" + points((*told, *dict.fromkeys(notes)))
@@ -276,9 +277,19 @@ def short_table(found: Mapping[str, Mapping[str, Row]]) -> str:
 
 
 def _mean(scores: list[Score]) -> str:
-    values = [score.value for score in scores]
-    spread = statistics.stdev(values) if len(values) > 1 else scores[0].error
-    return figure(statistics.fmean(values)) + ("" if spread is None else f" ± {spread:.2g}")
+    """The mean of several seeds and their standard deviation; of one seed the figure with its own."""
+    spread = statistics.stdev(score.value for score in scores) if len(scores) > 1 else scores[0].error
+    return report.cells(_joined(scores, spread))[1]
+
+
+def _over_images(scores: list[Score]) -> str:
+    """The mean of several seeds, with the error that each of them has over the images."""
+    errors = [score.error for score in scores if score.error is not None]
+    return report.cells(_joined(scores, statistics.fmean(errors) if errors else None))[1]
+
+
+def _joined(scores: list[Score], error: float | None) -> Score:
+    return replace(scores[0], value=statistics.fmean(score.value for score in scores), error=error)
 
 
 def ship(folder: Path, name: str) -> None:

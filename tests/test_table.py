@@ -32,7 +32,12 @@ def row(name: str, seed: int, fid: float, estimated: bool = False) -> dict[str, 
     """A row as `score` writes it, as far as the table looks."""
     scores = {
         "fid": {"label": "FID", "value": fid, "error": 0.25, "real": 1.5},
-        "nll_weighted": {"label": "NLL", "value": 90.0 + seed, "error": 0.5, "note": "nats per image; other: ± 1"},
+        "nll_weighted": {
+            "label": "NLL",
+            "value": 90.0 + seed,
+            "error": 0.5,
+            "note": "nats per image; other drawings: ± 0.1",
+        },
     }
     return {
         "scores": scores,
@@ -73,7 +78,7 @@ def test_one_seed_has_its_own_error_and_several_their_deviation() -> None:
     several = {str(seed): row("mnist", seed, value) for seed, value in enumerate(values)}
     found = cells(table1.table({"mnist": several}), "MNIST")
     assert found[1] == f"{statistics.mean(values):.3f} ± {statistics.stdev(values):.2g}"
-    assert found[5:] == ["91.00 ± 1 nats per image", "0, 1, 2", "20 + 50, 20 + 51, 20 + 52"]
+    assert found[5:] == ["91.00 ± 0.5 nats per image", "0, 1, 2", "20 + 50, 20 + 51, 20 + 52"]
     several["1"]["scores"]["fid"]["value"] = 5.6
     assert cells(table1.table({"mnist": several}), "MNIST") != found  # a number that differs is seen
 
@@ -89,9 +94,9 @@ def test_the_likelihood_of_a_flow_is_in_the_table_once_it_is_scored() -> None:
 
 def test_a_temperature_of_samples_is_said() -> None:
     warm = row("cifar10", 0, 60.0) | {"temperature": 1.15}
-    told = "CIFAR-10: FID is of samples at temperature 1.15; NLL is the model's own, at 1."
-    assert told in table1.table({"cifar10": {"0": warm}})
-    assert "temperature" not in table1.table({"cifar10": {"0": warm | {"temperature": 1.0}}})
+    found = cells(table1.table({"cifar10": {"0": warm}}), "CIFAR-10")
+    assert found[1] == "60.00 ± 0.25 at temperature 1.15" and "temperature" not in found[5]
+    assert cells(table1.table({"cifar10": {"0": warm | {"temperature": 1.0}}}), "CIFAR-10")[1] == "60.00 ± 0.25"
 
 
 def test_a_card_counts_epochs_over_all_spells() -> None:

@@ -71,11 +71,13 @@ def test_every_row_of_a_model_is_what_it_says(ink: bool, model: NPDraw, data: Im
     assert rows["fid"].value == pytest.approx(frechet(moments(pixels, seeds), reference), rel=1e-4)
     floor = frechet(moments(real.pixels[:].float() / 255, real.seeds), reference)
     assert rows["fid"].real == pytest.approx(floor, rel=1e-4)
-    grey = real.pixels[:].float() / 255
+    grey, others = test.pixels[:].float() / 255, moments(real.pixels[:].float() / 255, real.seeds)
     rebuilt = (model.decode(model.parse(grey)) * 255 + 0.5).floor() / 255
-    assert rows["rfid_parse"].value == pytest.approx(frechet(moments(rebuilt, seeds), reference), rel=1e-4)
+    assert rows["rfid_parse"].value == pytest.approx(frechet(moments(rebuilt, seeds), others), rel=1e-4)
     rebuilt = (model.reconstruct(grey) * 255 + 0.5).floor() / 255  # the tiny config does not binarise
-    assert rows["rfid_posterior"].value == pytest.approx(frechet(moments(rebuilt, seeds), reference), rel=1e-4)
+    assert rows["rfid_posterior"].value == pytest.approx(frechet(moments(rebuilt, seeds), others), rel=1e-4)
+    assert rows["rfid_parse"].note == "test images by parse and decoder, against train images"
+    assert rows["rfid_parse"].real == rows["fid"].real
     some = test.pixels[torch.arange(10) * 7].float() / 255
     assert rows["psnr_parse"].value == pytest.approx(psnr(some, model.render(model.parse(some)))[0])
     assert rows["psnr_posterior"].value == pytest.approx(psnr(some, model.reconstruct(some))[0])
@@ -84,6 +86,23 @@ def test_every_row_of_a_model_is_what_it_says(ink: bool, model: NPDraw, data: Im
     assert rows["perplexity"].real == pytest.approx(diagnosis.use(model.parse(some), 6).perplexity)
     assert rows["nll_weighted"].value <= rows["nll_elbo"].value + 4 * (rows["nll_elbo"].error or 0)
     assert 0 < (rows["fid"].error or 0) < rows["fid"].value
+
+
+@pytest.mark.parametrize("protocol", ["paper", "standard"])
+def test_reconstructions_are_of_images_that_were_not_trained_on(
+    protocol: str, model: NPDraw, data: ImageSet, tmp_path: Path
+) -> None:
+    """By either protocol: of the test images, compared with training images."""
+    request = replace(SMALL, metrics=("rfid",), protocol=protocol)
+    e = evaluation(model, data, tmp_path, request)
+    assert e.parts == ("test", "train") and data.test is not None
+    pixels = e.held_out.pixels[:]
+    assert len(pixels) == 70 and all((data.test == x).flatten(1).all(1).any() for x in pixels)
+    row = by_key(e.run()[0])["rfid_parse"]
+    trained = e.sides.reference if protocol == "standard" else e.real
+    rebuilt = (model.decode(model.parse(pixels)) * 255 + 0.5).floor() / 255
+    sides = (Moments.of(Projection()(x)["8"]) for x in (rebuilt, trained.pixels[:].float() / 255))
+    assert row.value == pytest.approx(frechet(*sides), rel=1e-4) and row.note.startswith("test images by parse")
 
 
 def test_a_model_and_the_pngs_it_wrote_have_the_same_scores(model: NPDraw, data: ImageSet, tmp_path: Path) -> None:

@@ -125,6 +125,9 @@ def test_what_keeps_every_part_in_three_ways(data: ImageSet, tmp_path: Path) -> 
         pictures = to_bytes(model.decode(drawing, 3, 2, 0.0, kept=all_cells))
         assert scores[f"kept_{way}_fid"].value == pytest.approx(e.distance(pictures, e.space(12))[0], rel=1e-6)
         assert scores[f"kept_{way}_found"].value == edits.found(model, pictures, drawing).share
+    pictures = to_bytes(model.decode(model.parse(e.held_out.pixels[:]), 0, 2, 0.0, kept=all_cells))
+    assert scores["kept_parses_fid"].value == pytest.approx(e.distance(pictures, e.space(12), True)[0], rel=1e-6)
+    assert scores["kept_parses_fid"].note.startswith("test images by parse and decoder, against train images")
     values = [scores[f"kept_{way}_fid"].value for way in ways]
     assert len(set(values)) == 3
     assert "drawings of the samples" in scores["kept_drawings_fid"].note

@@ -105,8 +105,18 @@ class Evaluation:
     @property
     def held_out(self) -> Pictures:
         """Images that nothing was trained on, where there are any."""
-        s = self.sides
-        return s.real if s.part == "train" and s.real is not None else s.reference
+        return self.real if self._trained_on_reference else self.sides.reference
+
+    @property
+    def _trained_on_reference(self) -> bool:
+        """Whether samples are scored against training images, and the real images beside them are held out."""
+        return self.sides.part == "train" and self.sides.real is not None
+
+    @property
+    def parts(self) -> tuple[str, str]:
+        """What the held-out images are, and what those of the other side are, in words."""
+        named = self.sides.part, self.sides.real_part
+        return named[::-1] if self._trained_on_reference else named
 
     @property
     def wanted(self) -> int:
@@ -192,8 +202,8 @@ class Evaluation:
 
     @cached_property
     def parsed(self) -> Drawing:
-        """The parses of the real images of the floor."""
-        return parse(self.real.pixels, self.model.bank.parts, self.model.grid)
+        """The parses of all held-out images that are scored."""
+        return parse(self.held_out.pixels, self.model.bank.parts, self.model.grid)
 
     def decoded(self, drawing: Drawing, title: str, seed: int = 0, **how: Any) -> Tensor:
         """Decode drawings with the options of `decoding`, overridden by `how`: (N,C,H,W) uint8."""
@@ -209,11 +219,14 @@ class Evaluation:
         """The network's largest space that `count` pictures and the reference both fill."""
         return filled(self.inception, min(count, len(self.sides.reference)))[0]
 
-    def distance(self, pixels: Tensor, space: str) -> tuple[float, float]:
-        """FID, and its spread, of pictures (N,C,H,W) uint8 that are not the samples."""
+    def distance(self, pixels: Tensor, space: str, held_out: bool = False) -> tuple[float, float]:
+        """FID, and its spread, of pictures (N,C,H,W) uint8 that are not the samples. Pictures made of held-out images
+        are not compared with these images, but with those of the other side, as in the floor."""
         pictures = protocol.sampled(pixels, self.request.ink)
+        other = self.seen_real if held_out and not self._trained_on_reference else self.seen_reference
+        assert other is not None
         seen = extract(self.inception, pictures, self.device, self.progress, "these through the network")
-        return frechet_with_spread(seen.moments[space], self.seen_reference.moments[space], seen.kept[space])
+        return frechet_with_spread(seen.moments[space], other.moments[space], seen.kept[space])
 
     @cached_property
     def likely(self) -> tuple[Tensor, float, str]:

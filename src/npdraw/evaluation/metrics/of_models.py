@@ -19,33 +19,35 @@ from npdraw.words import plural
 
 @gives_rows(lambda e: e.too_few_for_fid(len(e.real)))
 def rfid(e: Evaluation) -> Iterator[Score]:
-    """FID of the floor's real images after parser and decoder, and after posterior and decoder."""
-    real, model, space = e.real, e.model, e.space(len(e.real))
-    chunks = (slice(i, i + SAMPLES_AT_ONCE) for i in range(0, len(real), SAMPLES_AT_ONCE))
-    images = (real.take(which, model.device, model.config.data.ink) for which in chunks)
-    ways = {"parse": e.parsed, "posterior": Drawing.cat([model.encode(x) for x in images])}
+    """FID of held-out images after parser and decoder, and after posterior and decoder. The decoder may have learned
+    training images by heart."""
+    images, model, space = e.held_out, e.model, e.space(len(e.real))
+    chunks = (slice(i, i + SAMPLES_AT_ONCE) for i in range(0, len(images), SAMPLES_AT_ONCE))
+    seen = (images.take(which, model.device, model.config.data.ink) for which in chunks)
+    ways = {"parse": e.parsed, "posterior": Drawing.cat([model.encode(x) for x in seen])}
     for way, drawing in ways.items():
-        value, spread = e.distance(e.decoded(drawing, f"{way} reconstructions"), space)
+        value, spread = e.distance(e.decoded(drawing, f"{way} reconstructions"), space, held_out=True)
         key, label = e.named("rFID", space)
-        note = f"{e.sides.real_part} images by {way} and decoder"
+        note = f"{e.parts[0]} images by {way} and decoder, against {e.parts[1]} images"
         yield Score(f"{key}_{way}", f"{label}, {way}", value, spread, e.floors[space], note)
 
 
 @gives_rows(lambda e: e.too_few_for_fid(min(e.wanted, len(e.real))))
 def kept(e: Evaluation) -> Iterator[Score]:
-    """FID of a flow at freedom 0 that keeps every part: of the parses of real images, of the prior's sketches, and of
-    the drawings of samples."""
+    """FID of a flow at freedom 0 that keeps every part: of the parses of held-out images, of the prior's sketches, and
+    of the drawings of samples."""
     (_, drawings, sketches), everywhere = e.drawn, torch.ones(e.model.grid.cells).bool()
     assert drawings is not None and sketches is not None
     ways = {
-        "parses": (e.parsed, 0, f"{e.sides.real_part} images by parse and decoder"),
+        "parses": (e.parsed, 0, f"{e.parts[0]} images by parse and decoder, against {e.parts[1]} images"),
         "sketches": (sketches, e.request.seed, "samples, as the prior drew them"),
         "drawings": (drawings, e.request.seed, "drawings of the samples, decoded again"),
     }
     for way, (drawing, seed, note) in ways.items():
         pictures = e.decoded(drawing, f"{way}, kept", seed, freedom=0.0, kept=everywhere)
-        space = e.space(len(drawing))
-        (key, label), distance = e.named("FID", space), e.distance(pictures, space)
+        of_images = way == "parses"
+        space = e.space(len(e.real) if of_images else len(drawing))
+        (key, label), distance = e.named("FID", space), e.distance(pictures, space, of_images)
         note = f"{note}; freedom 0, every part kept"
         yield Score(f"kept_{way}_{key}", f"{label}, {way} kept", *distance, e.floors[space], note)
         share = edits.found(e.model, pictures, drawing).share
