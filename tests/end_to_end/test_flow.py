@@ -669,14 +669,14 @@ def test_kept_by_hand(model: NPDraw, tmp_path: Path) -> None:
     found = evaluate(["flow", "--metrics", "kept", "--seed", "3", "--freedom", "1"], tmp_path)["scores"]
     both = strokes_apart()
     assert both.real is not None
-    reference = Moments.of(Projection()(both.reference.pixels[:].float() / 255)["8"])
+    held_out, trained = (Moments.of(Projection()(x.pixels[:].float() / 255)["8"]) for x in (both.reference, both.real))
     everywhere = torch.ones(9).bool()
-    for way, drawing, seed in (
-        ("parses", model.parse(both.real.pixels[:]), 0),
-        ("sketches", model.prior.sample(12, 3, 1.0), 3),
+    for way, drawing, seed, other in (
+        ("parses", model.parse(both.reference.pixels[:]), 0, trained),
+        ("sketches", model.prior.sample(12, 3, 1.0), 3, held_out),
     ):
         pictures = to_bytes(model.decode(drawing, seed, freedom=0.0, kept=everywhere))
-        want = frechet(Moments.of(Projection()(pictures.float() / 255)["8"]), reference)
+        want = frechet(Moments.of(Projection()(pictures.float() / 255)["8"]), other)
         assert found[f"kept_{way}_fid"]["value"] == pytest.approx(want, rel=1e-4)
         share = edits.found(model, pictures, drawing).share
         assert found[f"kept_{way}_found"]["value"] == share > edits.found(model, pictures.roll(1, 0), drawing).share
