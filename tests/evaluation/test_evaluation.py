@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from evaluation.extractors import Projection
-from npdraw.data import ImageSet, binarise
+from npdraw.data import ImageSet, binarise, select
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.evaluation import diagnosis, report
@@ -141,6 +141,26 @@ def test_likelihood_is_in_bits_a_dimension_for_a_mixture_and_of_ink_for_bernoull
     assert rows["nll_elbo"].value == pytest.approx(parts, rel=1e-5)
 
 
+def test_reconstruction_of_parses_is_of_as_many_images_of_each_kind(data: ImageSet, tmp_path: Path) -> None:
+    """Of those that the run trained on, validated on and never saw; not of another set's."""
+    config = tiny.config({"decoder": {"likelihood": "mixture", "mixtures": 2}, "data": {"validation": 7}})
+    torch.manual_seed(0)
+    model = NPDraw(config, tiny.untrained().bank).eval()
+    e = evaluation(model, data, tmp_path, replace(SMALL, metrics=("nll",)))
+    rows, chosen = by_key(e.run()[0]), select(data, config.split, 7)
+    assert data.test is not None and len(chosen.validation) == 7
+    for name, images in {"train": chosen.train[:], "validation": chosen.validation[:], "test": data.test}.items():
+        pixels = images[torch.arange(7) * len(images) // 7]
+        canvases = model.render(model.parse(pixels))
+        nats = -model.likelihood(canvases).log_prob(pixels.float() / 255).detach().double()
+        row = rows[f"nll_parses_{name}"]
+        assert row.value == pytest.approx(float(nats.mean()) / (math.log(2) * 144), rel=1e-6)
+        assert row.error == pytest.approx(float(nats.std()) / 7**0.5 / (math.log(2) * 144), rel=1e-5)
+        assert row.note == f"bits per dimension; 7 {name} images"
+    other = Evaluation(model, data, replace(SMALL, metrics=("nll",)), Projection, tmp_path, own=False).run()[0]
+    assert not any("parses" in key for key in by_key(other))
+
+
 def test_likelihood_is_of_1000_images_unless_it_is_asked_for_by_name(
     model: NPDraw, data: ImageSet, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -159,7 +179,7 @@ def test_the_quick_metrics_come_first_and_each_is_given_at_once(model: NPDraw, d
     assert [left for _, left in given] == [
         ["bank", "nll", "kid", "fid"], ["nll", "kid", "fid"], ["kid", "fid"], ["fid"], []
     ]  # fmt: skip
-    assert [len(keys) for keys, _ in given] == [2, 6, 12, 13, 15] and given[0][0] == ["psnr_parse", "psnr_posterior"]
+    assert [len(keys) for keys, _ in given] == [2, 6, 15, 16, 18] and given[0][0] == ["psnr_parse", "psnr_posterior"]
     keys = [s.key for s in scores]
     assert keys == given[-1][0] and keys[:3] == ["kid", "nll_elbo", "nll_weighted"], "in the order that was asked for"
     assert all([key for key in keys if key in some] == some for some, _ in given)

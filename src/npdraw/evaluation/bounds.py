@@ -64,6 +64,17 @@ def bounds(model: NPDraw, images: Tensor, samples: int, seed: int, progress: Pro
     return Bounds(elbo, _weighted(log_weights), nats, what, where, whether, effective)
 
 
+@torch.no_grad()
+def of_parses(model: NPDraw, pixels: Tensor, images: Tensor) -> Mean:
+    """Minus log p of images (N,C,H,W), as the likelihood takes them, given the parses of their pixels, uint8."""
+    found = list[Tensor]()
+    for i in range(0, len(pixels), IMAGES_AT_ONCE):
+        canvases = model.render(model.parse(pixels[i : i + IMAGES_AT_ONCE]))
+        found.append(-to_float64(model.likelihood(canvases).log_prob(images[i : i + IMAGES_AT_ONCE])).cpu())
+    nats = torch.cat(found)
+    return _mean(nats, torch.zeros_like(nats))
+
+
 class FlowBounds(NamedTuple):
     """Minus log p(image, its parse) by a flow, and its two terms."""
 

@@ -197,8 +197,15 @@ class Evaluation:
         """Images that samples could be copies of: the run's own training images, else all of the set's."""
         if isinstance(self.subject, Tensor) or not self.own:
             return Subset(self.data.train)
-        c = self.subject.config
-        return select(self.data, c.split, c.data.validation).train
+        return self.used["train"]
+
+    @property
+    def used(self) -> dict[str, Subset]:
+        """The images of a run by what they were used for: to train, to validate, and not at all."""
+        c = self.model.config
+        train, validation = select(self.data, c.split, c.data.validation)
+        unused = {} if self.data.test is None else {"test": Subset(self.data.test)}
+        return {"train": train, "validation": validation, **unused}
 
     @cached_property
     def parsed(self) -> Drawing:

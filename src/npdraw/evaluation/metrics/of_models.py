@@ -7,10 +7,12 @@ import torch
 
 from npdraw import parsing
 from npdraw.canvas import to_bytes
+from npdraw.data.images import evenly
 from npdraw.drawing import Drawing
 from npdraw.evaluation import diagnosis, edits
-from npdraw.evaluation.bounds import Mean, bounds, flow_bounds
+from npdraw.evaluation.bounds import Mean, bounds, flow_bounds, of_parses
 from npdraw.evaluation.evaluation import Evaluation
+from npdraw.evaluation.features import Pictures
 from npdraw.evaluation.metrics import gives_rows
 from npdraw.evaluation.protocol import SAMPLES_AT_ONCE
 from npdraw.evaluation.score import Score, known
@@ -89,6 +91,20 @@ def _of_likelihood(e: Evaluation) -> Iterator[Score]:
         note += "" if math.isnan(mean.draws) else f"; other drawings: ± {scale * mean.draws:.2g}"
         note += f"; {found.effective:.1f} drawings count" if name == "weighted" else ""
         yield Score(f"nll_{name}", label, scale * mean.value, known(scale * mean.images), None, note)
+    if e.own:
+        yield from _of_parses(e)
+
+
+def _of_parses(e: Evaluation) -> Iterator[Score]:
+    """How far the decoder learned its images by heart: equally many images that it trained on, and others."""
+    images, scale, unit = e.likely
+    count = min(len(images), *map(len, e.used.values()))
+    for name, subset in e.used.items():
+        which, model = evenly(count, len(subset)), e.model
+        pictures = Pictures(subset, subset.index, model.config.decoder.likelihood == "bernoulli")
+        mean = of_parses(model, subset[which], pictures.take(which, model.device, pictures.ink))
+        label, note = f"reconstruction of parses, {name}", f"{unit}; {plural(count, f'{name} image')}"
+        yield Score(f"nll_parses_{name}", label, scale * mean.value, known(scale * mean.images), None, note)
 
 
 @gives_rows()
