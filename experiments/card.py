@@ -136,6 +136,9 @@ def _diagnosis(scores: Mapping[str, Score]) -> list[str]:
             f"FID of real images {real}, of {rebuilt} after parser and decoder {parse}, after posterior and decoder "
             f"{posterior}, of samples {samples}: most is lost by {STEPS[steps.index(max(steps))]}."
         )
+    if parses := [scores[key] for key in scores if key.startswith("nll_parses")]:
+        told = (f"{cells(score)[1]} of {score.note.partition('; ')[2]}" for score in parses)
+        lines.append(f"Reconstruction of parses, in {parses[0].note.partition(';')[0]}: {', '.join(told)}.")
     if "perplexity" in scores:
         used, drawn, dead = scores["perplexity"], scores["drawn"], scores["dead"]
         assert used.real is not None and drawn.real is not None and dead.real is not None

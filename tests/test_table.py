@@ -4,6 +4,7 @@ import json
 import statistics
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +20,7 @@ from npdraw import store
 from npdraw.config import Config, ModelStage, PriorStage
 from npdraw.errors import InputError
 from npdraw.evaluation.protocol import PROTOCOLS, Protocol
+from npdraw.evaluation.score import Score
 from npdraw.files import read_tensors
 from npdraw.model import NPDraw
 from sets import SETS
@@ -108,6 +110,23 @@ def test_a_card_counts_epochs_over_all_spells() -> None:
         "model", **spells["model"]
     )
     assert "(epoch 48 kept" in card._stage("prior", **spells["prior"])
+
+
+def test_a_card_names_the_images_that_were_rebuilt() -> None:
+    rows = {"fid": ("", 5.0), "rfid_parse": ("train images by parse and decoder", 48.0)}
+    rows |= {
+        "rfid_posterior": ("train images by posterior and decoder", 58.0),
+        "nll_parses_train": ("bits; 9 train images", 4.9),
+    }
+    rows |= {"nll_parses_test": ("bits; 9 test images", 6.0)}
+    scores = {key: Score(key, key, value, 0.5, 5.0, note) for key, (note, value) in rows.items()}
+    assert card._diagnosis(scores) == [
+        "FID of real images 5.000, of train images after parser and decoder 48.00, after posterior and decoder 58.00, of "
+        "samples 5.000: most is lost by parts and decoder.",
+        "Reconstruction of parses, in bits: 4.900 ± 0.5 of 9 train images, 6.000 ± 0.5 of 9 test images.",
+    ]
+    scores["rfid_parse"] = replace(scores["rfid_parse"], note="test images by parse and decoder, against train images")
+    assert "of test images after parser and decoder 48.00" in card._diagnosis(scores)[0]
 
 
 def test_what_must_be_said_of_a_row_is_said() -> None:
