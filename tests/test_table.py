@@ -121,8 +121,8 @@ def test_a_card_names_the_images_that_were_rebuilt() -> None:
     rows |= {"nll_parses_test": ("bits; 9 test images", 6.0)}
     scores = {key: Score(key, key, value, 0.5, 5.0, note) for key, (note, value) in rows.items()}
     assert card._diagnosis(scores) == [
-        "FID of real images 5.000, of train images after parser and decoder 48.00, after posterior and decoder 58.00, of "
-        "samples 5.000: most is lost by parts and decoder.",
+        "FID of real images 5.000, of train images after parser and decoder 48.00, after posterior and decoder 58.00, "
+        "of samples 5.000: most is lost by parts and decoder.",
         "Reconstruction of parses, in bits: 4.900 ± 0.5 of 9 train images, 6.000 ± 0.5 of 9 test images.",
     ]
     scores["rfid_parse"] = replace(scores["rfid_parse"], note="test images by parse and decoder, against train images")
