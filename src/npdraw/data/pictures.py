@@ -306,8 +306,9 @@ def _cut_out(image: Image.Image) -> bool:
     """Whether some of a picture is opaque and some is transparent."""
     if not image.has_transparency_data or image.mode.startswith("I"):
         return False
-    opaque = np.asarray(image.convert("RGBA").getchannel("A")) >= 128
-    return bool(opaque.any() and not opaque.all())
+    alphas = (np.asarray(strip.convert("RGBA"))[..., 3] for _, strip in _strips(image, 0, 0, *image.size))
+    least, most = zip(*((int(alpha.min()), int(alpha.max())) for alpha in alphas))
+    return min(least) < 128 <= max(most)
 
 
 def _named(colour: Colour) -> str:
