@@ -27,6 +27,7 @@ Choices:
 """
 
 import math
+from collections import deque
 from collections.abc import Callable, Iterator
 from itertools import pairwise
 
@@ -201,7 +202,7 @@ class Flow(nn.Module):
         evaluation predicts and its noise level (0 at the last one), and returns the image to follow instead."""
         points = times(evaluations) if self.aim is None else leaps(evaluations)
         told = noise.new_full((len(noise),), strength)
-        *_, image = self._states(noise, condition, points, told, guidance, correct)
+        (image,) = deque(self._states(noise, condition, points, told, guidance, correct), maxlen=1)
         return ((image + 1) / 2).clamp(0, 1)
 
     def path(self, noise: Tensor, condition: Tensor, evaluations: int, strength: Tensor, guidance: float) -> Tensor:
