@@ -10,6 +10,7 @@ from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow, leaps
 from npdraw.model import NPDraw
+from npdraw.studio.service import Service
 from test_flow import Known, lively, small
 
 MEAN, SPREAD = 0.3, 0.5
@@ -144,3 +145,9 @@ def test_it_has_no_density() -> None:
     pixels = torch.zeros(1, 3, 9, 12, dtype=torch.uint8)
     with pytest.raises(InputError, match="a distilled flow has no density"):
         model.log_likelihood(pixels)
+
+
+@pytest.mark.parametrize(("own", "preview", "glance"), [(8, 4, 2), (4, 4, 2), (1, 1, 1)])
+def test_the_studio_asks_for_what_it_has_learned(own: int, preview: int, glance: int) -> None:
+    flow = Service(distilled(own), "m", "w").about().flow
+    assert flow is not None and (flow.evaluations, flow.preview, flow.glance) == (own, preview, glance)

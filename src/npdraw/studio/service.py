@@ -24,6 +24,7 @@ from PIL import Image
 from torch import Tensor
 
 from npdraw import __version__, editing, show
+from npdraw.bounds import LEAPS
 from npdraw.canvas import to_bytes, to_unit
 from npdraw.completing import complete
 from npdraw.data.pictures import FORMATS
@@ -84,7 +85,8 @@ class Service:
 
     def _flow(self) -> schemas.FlowSettings:
         c, free = self.model.config.decoder, self.model.config.model_stage.noise > 0
-        preview, glance = (min(c.evaluations, most) for most in (schemas.PREVIEW, schemas.GLANCE))
+        most = schemas.PREVIEW if not c.distilled else LEAPS // 2  # a distilled flow takes 1, 2, 4 or 8
+        preview, glance = (min(c.evaluations, n) for n in (most, schemas.GLANCE))
         return schemas.FlowSettings(evaluations=c.evaluations, preview=preview, glance=glance, own=c.freedom, free=free)
 
     def is_quick(self, evaluations: int | None) -> bool:
