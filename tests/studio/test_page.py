@@ -696,6 +696,29 @@ def test_a_drawing_is_played(studio: Studio) -> None:
     studio.until(lambda now: now == cells, "whole")
 
 
+def test_each_step_is_explained(studio: Studio) -> None:
+    cells = studio.sample(1)
+    drawn = [i for i, part in enumerate(cells) if part >= 0]
+    studio.page.locator("#why").click()
+    assert studio.page.locator("#why").get_attribute("aria-pressed") == "true"
+    assert "each step is explained here" in studio.page.locator("#reasons").inner_text()
+    studio.page.locator("#scrubber").fill("3")
+    cell = drawn[2]
+    studio.holds("document.querySelectorAll('#reasons-list li').length >= 5")
+    told = studio.page.evaluate(
+        """([cells, cell]) => import('/page/api.js').then(({ api }) => api.next(cells, cell))""", [cells, cell]
+    )
+    rank = sum(chance > told["what"][cells[cell]] for chance in told["what"])
+    words = studio.page.locator("#reasons-text").inner_text()
+    assert words.startswith(f"Row {cell // 6 + 1}, column {cell % 6 + 1}. ")
+    assert ("is the likeliest" if rank == 0 else f"number {rank + 1} by probability") in words
+    chosen = studio.page.locator("#reasons-list [aria-current=true]")
+    assert chosen.get_attribute("title").startswith(f"Part {cells[cell]}, ") and chosen.count() == 1
+    assert studio.page.locator("#reasons-list li").count() == (5 if rank < 5 else 6)
+    studio.page.locator("#why").click()
+    assert not studio.page.locator("#reasons").is_visible()
+
+
 def test_from_a_click_to_the_picture(studio: Studio) -> None:
     studio.page.mouse.click(*part_of(studio, 30))
     took = []

@@ -17,6 +17,7 @@ import { Palette } from "./palette.js";
 import { Pen } from "./pen.js";
 import { Picture } from "./picture.js";
 import { Player } from "./player.js";
+import { Reasons } from "./reasons.js";
 import { Second } from "./second.js";
 import { Strip } from "./strip.js";
 import { complain, percent, quiet, say, speak } from "./words.js";
@@ -50,7 +51,12 @@ function studio(model, bank, work, before) {
     button: element("play"),
     icon: element("play-icon"),
     step: element("step"),
-  });
+  }, () => reasons.shown);
+  const reasons = new Reasons(
+    { panel: element("reasons"), text: element("reasons-text"), list: element("reasons-list"), button: element("why") },
+    bank,
+    { changed: () => (player.stop(), explain()), failed: complain },
+  );
   const nextLatest = new Latest(0, complain);
   let cursor = Math.floor(rows / 2) * columns + Math.floor(columns / 2);
   /** @type {number | undefined} */ let settling;
@@ -139,6 +145,12 @@ function studio(model, bank, work, before) {
     begin: () => hand.begin(),
     paint: (cell) => hand.touch(cell),
   });
+
+  /** Explain the step that the player shows. */
+  function explain() {
+    if (reasons.shown) board.show({ hover: player.newest ?? NONE });
+    reasons.show(history.present.cells, player.newest);
+  }
 
   /** Show the picture of the steps so far. */
   function show() {
@@ -327,6 +339,7 @@ function studio(model, bank, work, before) {
       ghost: null,
     });
     show();
+    explain();
   });
   palette.addEventListener("pick", () => hand.tool === "part" || setTool("part"));
   board.canvas.addEventListener("pointerdown", () => {

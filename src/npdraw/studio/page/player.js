@@ -3,6 +3,7 @@
 import { NONE } from "./drawing.js";
 
 const PACE = 110; // milliseconds per step
+const SLOW = 1500; // the same where each step is explained
 
 /** Dispatches "step" when another step is shown. */
 export class Player extends EventTarget {
@@ -10,10 +11,12 @@ export class Player extends EventTarget {
   /** @type {number[]} */ #drawn = [];
   /** @type {number | undefined} */ #timer;
 
-  /** @param {{scrubber: HTMLInputElement, button: HTMLElement, icon: Element, step: HTMLElement}} parts */
-  constructor(parts) {
+  /** @param {{scrubber: HTMLInputElement, button: HTMLElement, icon: Element, step: HTMLElement}} parts
+   * @param {() => boolean} slow */
+  constructor(parts, slow) {
     super();
     this.parts = parts;
+    this.slow = slow;
     parts.scrubber.addEventListener("input", () => (this.stop(), this.#shown()));
     parts.button.addEventListener("click", () => this.toggle());
   }
@@ -33,6 +36,11 @@ export class Player extends EventTarget {
     return this.#cells.map((part, cell) => (drawn.has(cell) ? part : NONE));
   }
 
+  /** The cell that was drawn last, or null if all are shown or none. */
+  get newest() {
+    return this.whole ? null : (this.#drawn[this.#position - 1] ?? null);
+  }
+
   get whole() {
     return this.#position === this.#drawn.length;
   }
@@ -48,7 +56,7 @@ export class Player extends EventTarget {
     this.#timer = setInterval(() => {
       this.#go(this.#position + 1);
       if (this.whole) this.stop();
-    }, PACE);
+    }, this.slow() ? SLOW : PACE);
     this.#label("Stop", "#i-pause");
   }
 
