@@ -1,9 +1,10 @@
-"""The benchmarks of sampling, editing, training, growth and soaking run at their smallest, and their tables can be
-read."""
+"""The benchmarks of sampling, editing, training, growth, soaking and the studio run at their smallest, and their tables
+can be read."""
 
 import json
 import os
 import runpy
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -124,6 +125,17 @@ def test_soak(tmp_path: Path) -> None:
     assert 100 < found["load"]["memory_before_mib"] <= found["load"]["memory_peak_mib"] < 2_000
     assert flood["visits"] == flood["answered"] != "0" and flood["log_bytes"] == "0"
     assert found["flood"]["connections"] == 20
+
+
+@pytest.mark.skipif(not (os.environ.get("CHROMIUM") or shutil.which("chromium")), reason="needs chromium")
+def test_studio(tmp_path: Path) -> None:
+    pytest.importorskip("playwright")
+    out = tmp_path / "studio.json"
+    (rows,) = tables(run_apart("studio", "--models", "digits", "--edits", "2", "--port", "8931", "--out", out))
+    (found,) = json.loads(out.read_text())["rows"]
+    assert [r["model"] for r in rows] == ["digits"] and found["model"] == "digits"
+    assert 0 < found["first_ms"] <= found["full_ms"] and 1 <= found["pictures"] <= 2 and found["endings_ms"] > 0
+    assert 2 <= found["played"] <= found["steps"] + 1 and rows[0]["pictures in quick changes"].endswith(" of 2")
 
 
 def test_what_cannot_be_is_refused(run: Callable[..., str], capsys: pytest.CaptureFixture[str]) -> None:
