@@ -14,12 +14,13 @@ stage two, and none of stage one, unless --prior-epochs gives some or the preset
 table1.json. A model is scored once, since test images must choose nothing. To replace a row, remove it by hand, and say
 so where the result is reported. With --count it is a trial, and no row is written.
 
-`table` writes the tables of docs/results.md and README.md from the rows. `ship` puts a scored model into the package,
-with its card. SOURCE is another place of the same images, an .npz.
+`table` writes the tables of docs/results.md and README.md from the rows and from the scores of the shipped models.
+`ship` puts a scored model into the package, with its card. SOURCE is another place of the same images, an .npz.
 """
 
 import argparse
 import json
+import re
 import statistics
 import sys
 import time
@@ -276,6 +277,30 @@ def short_table(found: Mapping[str, Mapping[str, Row]]) -> str:
     return markdown(head, lines)
 
 
+def likelihoods(folder: Path) -> str:
+    """The table of likelihoods of the models in a folder, from their scores."""
+    lines = []
+    for path in sorted(folder.glob("*/scores.json")):
+        found = read_scores(json.loads(read_text(path)))
+        if (bound := found.get("nll_weighted") or found.get("nll_flow_total")) is None:
+            continue
+        unit, counted = bound.note.partition(";")[0], re.search(r"([\d.]+) drawings count", bound.note)
+        keys = ("nll_elbo", *(f"nll_parses_{part}" for part in ("train", "validation", "test")))
+        others = (report.cells(found[key])[1] if key in found else "" for key in keys)
+        lines.append((f"`{path.parent.name}`", report.cells(bound)[1], counted[1] if counted else "", *others, unit))
+    parses = [f"parses, {part}" for part in ("training", "validation", "test")]
+    told = (
+        "NLL of test images, at temperature 1: importance-weighted, over 50 drawings per image of the posterior. "
+        '"Drawings that count" is the effective number of these. Where it is near 1, the bound is loose.',
+        "± is the standard error over images: 1,000 of each part, 250 of `digits`.",
+        '"Parses": the reconstruction alone, given the parse, of as many images of each part. Where training images '
+        "cost much less than others, the decoder has learned them by heart.",
+        "Flows are not in the table until the likelihood of 1,000 images is computed on a GPU; "
+        "[plus.md](plus.md) has a first figure.",
+    )
+    return markdown(("model", "NLL", "drawings that count", "ELBO", *parses, "unit"), lines) + "\n" + points(told)
+
+
 def _mean(scores: list[Score]) -> str:
     """The mean of several seeds and their standard deviation; of one seed the figure with its own."""
     spread = statistics.stdev(score.value for score in scores) if len(scores) > 1 else scores[0].error
@@ -351,6 +376,7 @@ def main(words: list[str] | None = None) -> int:
                 score(given.folder, given.data, given.inception, given.cache, given.count)
             case "table":
                 put(RESULTS, "table1", table(rows()))
+                put(RESULTS, "likelihoods", likelihoods(MODELS))
                 put(README, "results", short_table(rows()))
             case "ship":
                 ship(given.folder, given.name)

@@ -61,6 +61,18 @@ def test_pages_have_the_tables_of_the_rows() -> None:
     assert get(table1.README, "results") == table1.short_table(table1.rows())
 
 
+def test_the_table_of_likelihoods_is_that_of_the_models() -> None:
+    text = get(table1.RESULTS, "likelihoods")
+    assert text == table1.likelihoods(table1.MODELS)
+    scores = json.loads((table1.MODELS / "mnist" / "scores.json").read_text())["scores"]
+    found = cells(text, "`mnist`")
+    assert found[1].startswith(f"{scores['nll_weighted']['value']:.2f} ± ") and found[2] == "3.8"
+    assert [float(cell.split()[0]) for cell in found[4:7]] == pytest.approx(
+        [scores[f"nll_parses_{part}"]["value"] for part in ("train", "validation", "test")], rel=0.01
+    )
+    assert "cifar10-plus" not in text and found[7] == "nats per image"
+
+
 def test_the_short_table_has_the_means_of_the_seeds() -> None:
     found = {"mnist": {str(i): row("mnist", i, fid) for i, fid in enumerate((2.0, 3.0))}}
     assert cells(table1.short_table(found), "MNIST")[1:4] == ["2.500", "not measured yet", PAPER["MNIST"]]
@@ -138,13 +150,16 @@ def test_what_must_be_said_of_a_row_is_said() -> None:
 
 def test_table_leaves_the_rest_of_the_page_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     page, short = tmp_path / "results.md", tmp_path / "README.md"
-    page.write_text("before\n<!-- table1 -->\nold\n<!-- /table1 -->\nafter\n")
+    page.write_text(
+        "before\n<!-- table1 -->\nold\n<!-- /table1 -->\nafter\n<!-- likelihoods -->\n<!-- /likelihoods -->\n"
+    )
     short.write_text("<!-- results -->\nold\n<!-- /results -->\n")
     monkeypatch.setattr(table1, "RESULTS", page)
     monkeypatch.setattr(table1, "README", short)
     monkeypatch.setattr(table1, "ROWS", tmp_path / "table1.json")
     assert table1.main(["table"]) == 0
-    assert page.read_text() == f"before\n<!-- table1 -->\n{table1.table({})}<!-- /table1 -->\nafter\n"
+    bounds = f"<!-- likelihoods -->\n{table1.likelihoods(table1.MODELS)}<!-- /likelihoods -->\n"
+    assert page.read_text() == f"before\n<!-- table1 -->\n{table1.table({})}<!-- /table1 -->\nafter\n{bounds}"
     with pytest.raises(InputError, match="<!-- other -->"):
         put(page, "other", "")
 
