@@ -31,13 +31,13 @@ os.environ["COLUMNS"] = "90"  # of the help that is shown
 
 
 def verb_help() -> str:
-    """What `npdraw VERB --help` says of every verb, as Markdown: its docstring, which ends in examples, and its
-    options."""
+    """What `npdraw VERB --help` says of every verb (for `train`, `--help-all`), as Markdown: its docstring, which ends
+    in examples, and its options."""
     sections = []
     for name, verb in VERBS.items():
         said = io.StringIO()  # of no encoding, so that no frames are drawn
         with contextlib.redirect_stdout(said):
-            main([*name.split(), "--help"])
+            main([*name.split(), "--help-all" if name == "train" else "--help"])
         usage, _, rest = said.getvalue().partition("\n")
         options = re.search(r"^ (positional arguments|options) *$.*", rest, flags=re.M | re.S)
         assert options, f"npdraw {name} --help has no options"

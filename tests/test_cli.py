@@ -4,6 +4,7 @@ import errno
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -24,6 +25,7 @@ from npdraw.cli.verbs import VERBS
 from npdraw.data import load
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.training.timing import Timing
 from npdraw.words import did_you_mean
 
 SIDE, COUNT = 12, 60
@@ -32,6 +34,9 @@ TINY = [
     *("--prior.mlp", "16", "--prior.stem-channels", "2", "--posterior.width", "8", "--decoder.width", "8"),
     *("--prior-stage.epochs", "1", "--model-stage.epochs", "1", "--device", "cpu", "--quiet"),
 ]
+
+
+SLOW = Timing({"prior": 1.0, "model": 1.0}, *[0.0] * 7, whole=True, device="cpu", images=57, validation=3)
 
 
 @pytest.fixture(scope="session")
@@ -111,12 +116,80 @@ def test_a_path_is_no_slip_of_a_name() -> None:
     )
 
 
-def test_help_of_train_shows_the_values_of_its_preset(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["train", "digits", "--help"]) == 0
-    assert "(default: digits)" in capsys.readouterr().out
+def test_help_of_train_is_short_and_has_what_people_type(capsys: pytest.CaptureFixture[str]) -> None:
+    from npdraw.cli.main import SHORT, _options
+    from npdraw.cli.train import Brief, Train
+
+    for words in (["--help"], ["digits", "--help"], ["-h"]):
+        assert main(["train", *words]) == 0
+        shown = capsys.readouterr().out
+        assert len(shown.splitlines()) < 80
+        assert all(f"{name} " in shown for name in ("--epochs", "--minutes", "--size", "--init", "--help-all"))
+        assert "--prior.depth INT" not in shown
+    assert {*_options(Brief)} <= {*_options(Train), *SHORT, "--help-all"}  # what it shows is understood
+
+
+def test_all_help_of_train_shows_the_values_of_its_target(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["train", "--help-all", "digits"]) == 0
+    shown = capsys.readouterr().out
+    assert "--prior.depth INT" in shown and "(default: digits)" in shown
+    assert main(["train", str(home / "bars.npz"), "--help-all"]) == 0
+    shown = capsys.readouterr().out
+    assert "(default: 96)" in shown and not shown.startswith("reading")  # derived from the images, silently
+    assert main(["train", "nowhere", "--help-all"]) == 0
 
 
 # --- training ---
+
+
+def test_the_time_comes_first_and_minutes_choose_the_epochs(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["train", str(home / "bars.npz"), "--out", str(tmp_path / "run"), *TINY[:-7], "--device", "cpu"]
+    assert main([*words, "--dry-run"]) == 0
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"time: at most about .* on cpu \(prior 1,000 epochs, model 1,000 epochs; measured.*\)", first)
+    monkeypatch.setattr("npdraw.training.timing.measure", lambda *given: SLOW)
+    assert main([*words, "--minutes", "0.13"]) == 0  # 6.24 seconds are planned: three epochs of each stage
+    first, *_ = capsys.readouterr().out.splitlines()
+    assert first.startswith("time: at most about 0.1 minutes on cpu (prior 3 epochs, model 3 epochs;")
+    chosen = store.read_config(tmp_path / "run" / "config.yaml")
+    assert (chosen.prior_stage.epochs, chosen.model_stage.epochs, chosen.picture_epochs) == (3, 3, 1)
+    assert main([*words, "--minutes", "9", "--quiet"]) == 0  # as after a kill: the run keeps its epochs
+    assert main([*words, "--minutes", "9", "--dry-run"]) == 0
+    assert f"the run in {tmp_path / 'run'} keeps its epochs" in capsys.readouterr().out
+    assert store.read_config(tmp_path / "run" / "config.yaml") == chosen
+
+
+def test_a_run_is_made_longer_by_its_own_name(
+    home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("npdraw.training.timing.measure", lambda *given: SLOW)
+    out, images = str(tmp_path / "run"), str(home / "bars.npz")
+    shutil.copytree(home / "run", out)
+    assert main(["train", images, "--out", out, *TINY, "--epochs", "2"]) == 2
+    assert f"npdraw train {out} goes on with it, and with --epochs" in capsys.readouterr().err
+    for words, epochs in ((["--epochs", "2"], 2), (["--minutes", "0.05"], 4)):  # 2.4 seconds are planned
+        assert main(["train", out, *words, "--device", "cpu", "--quiet"]) == 0
+        assert store.read_config(Path(out, "config.yaml")).model_stage.epochs == epochs
+        rows = [json.loads(line) for line in Path(out, "metrics.jsonl").read_text().splitlines()]
+        assert rows[-1]["stage"] == "done" and rows[-2]["step"] == epochs  # 57 images are one step
+
+
+def test_the_plan_of_a_public_set_that_is_not_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from npdraw.data import PUBLIC_SETS, outline, select
+
+    small = ["--prior.depth", "1", "--prior.mlp", "8", "--prior.heads", "1", "--decoder.width", "4"]
+    words = ["train", "mnist", "--out", str(tmp_path / "run"), "--dry-run", "--device", "cpu", *small]
+    assert main([*words, "--prior-stage.batch", "64", "--model-stage.batch", "64"]) == 0
+    shown = capsys.readouterr().out
+    assert "55,000 images to train on, 5,000 to validate on" in shown and "mnist is not here yet" in shown
+    assert "stage prior: 34,360 steps (40 epochs, batch 64)" in shown and shown.startswith("time: about")
+    for name in PUBLIC_SETS:
+        c = store.read_config(store.presets()[name])
+        found = outline(name)
+        assert (found.channels, found.height, found.width) == (c.data.channels, c.data.height, c.data.width)
+        assert len(select(found, c.split, c.data.validation).train) > 20_000
 
 
 def test_overrides_reach_the_config_and_the_rest_is_derived(run: str) -> None:
@@ -512,7 +585,19 @@ WRONG = {
     "alphabets of digits": ("train digits --split.by alphabets --split.percent 10 --out {out}", "digits or samples"),
     "all samples": ("train digits --split.by samples --out {out}", "leave no image to validate on"),
     "no such split": ("train digits --split.by letters --out {out}", "letters"),
-    "plan of a set that is not here": ("train mnist --out {out} --dry-run", "npdraw data info mnist"),
+    "plan of a split of a set that is not here": (
+        "train mnist --split.by digits --split.percent 30 --out {out} --dry-run",
+        "npdraw data info mnist",
+    ),
+    "no minutes": ("train {home}/bars.npz --minutes 0 --out {out}", "--minutes must be"),
+    "too few minutes": (
+        "train {home}/bars.npz --minutes 0.0001 --out {out}",
+        "with an epoch of each stage; give --minutes",
+    ),
+    "minutes and epochs": ("train digits --minutes 5 --prior-stage.epochs=3 --out {out}", "omit it, or --prior-stage"),
+    "epochs without a number": ("train digits --epochs", "--epochs needs a value"),
+    "epochs that are no number": ("train digits --epochs x", "--epochs must be a whole number"),
+    "fewer epochs than a run had": ("train {home}/run --epochs 0", "had 1 epoch of stage model already"),
     "plan of a dataset that is not here": (f"train hf:a/b@{'0' * 40} --out {{out}} --dry-run", "data info hf:a/b"),
     "size of a set": ("train digits --size 14 --out {out}", "omit --size 14"),
     "inverted set": ("data info digits --invert yes", "omit --invert yes"),

@@ -223,8 +223,9 @@ def derives(target: str) -> bool:
     return _config_file(target) is None and is_images(target)
 
 
-def exists(target: str) -> bool:
-    return target in store.presets() or target.startswith("hf:") or Path(target).expanduser().exists()
+def is_run(target: str) -> bool:
+    """Whether a target is the folder of a run."""
+    return target not in store.presets() and (Path(target).expanduser() / "config.yaml").is_file()
 
 
 def default_out(target: str, config: Config) -> Path:

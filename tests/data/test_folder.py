@@ -91,7 +91,7 @@ def test_hidden_and_other_files_are_skipped(packed: Callable[[Path], Path], tmp_
     save(folder / "scan.tiff", grey(8))
     (folder / "empty.png").mkdir()
     images = load(packed(folder))
-    assert seeds(images.train) == [0, 1] and not images.notes
+    assert seeds(images.train) == [0, 1] and images.notes[0].startswith("not read: 1 .tiff;")
 
 
 def test_every_ending_is_found(packed: Callable[[Path], Path], tmp_path: Path) -> None:
@@ -244,6 +244,20 @@ def test_without_images(packed: Callable[[Path], Path], tmp_path: Path) -> None:
     write(folder, ".a.png", "__MACOSX/b.png")
     (folder / "notes.txt").write_text("nothing here")
     assert "holds no images" in sentence(packed(folder))
+
+
+def test_pictures_of_kinds_that_are_not_read_are_counted(packed: Callable[[Path], Path], tmp_path: Path) -> None:
+    """Hidden ones are not. The count follows the folder, though the images are prepared once."""
+    folder = tmp_path / "set"
+    (folder / "icons").mkdir(parents=True)
+    for name in ("a.SVG", "b.tif", "icons/c.svg", ".d.svg", "notes.txt"):
+        (folder / name).write_text("drawn")
+    assert "holds no images that can be read, only 2 .svg, 1 .tif; put PNG" in sentence(packed(folder))
+    write(folder, "e.png", "f.png")
+    assert load(packed(folder)).notes == ("not read: 2 .svg, 1 .tif; pictures must be PNG, JPEG, WebP, BMP or GIF",)
+    (folder / "a.SVG").unlink()
+    found = load(folder)
+    assert "1 .svg" in found.notes[0] and set(found.hashes) == {"train"}
 
 
 def test_sentences_name_files(packed: Callable[[Path], Path], tmp_path: Path) -> None:

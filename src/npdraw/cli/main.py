@@ -17,7 +17,7 @@ from typing import Annotated, Any, TypeVar, get_args, get_origin, get_type_hints
 
 import tyro
 
-from npdraw.cli.train import Early, Train
+from npdraw.cli.train import Brief, Early, Train
 from npdraw.cli.verbs import VERBS, Verb
 from npdraw.config import Config, Reading
 from npdraw.distributed import this_process
@@ -29,7 +29,12 @@ HELP = ("-h", "--help", "help")
 SPINS = "3000"  # how often a thread of torch checks for work before it sleeps. The default is so high that two programs
 # on two cores each take six times as long. With 3000 they take twice as long, and one alone is as fast as before
 # (docs/performance.md).
-SHORT = tuple(f"--{field.name}" for field in dataclasses.fields(Reading))  # short for --reading.NAME of `train`
+HELP_ALL = "--help-all"  # of `train`
+SHORT = {  # options of `train`, and what they are short for
+    **{f"--{field.name}": f"--reading.{field.name}" for field in dataclasses.fields(Reading)},
+    "--epochs": "--model-stage.epochs",
+}
+CHOSEN = ("--model-stage.epochs", "--model-stage.guide-epochs", "--prior-stage.epochs")  # by --minutes
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -110,11 +115,11 @@ def _verb(words: list[str]) -> tuple[str, list[str]]:
 
 def _read(name: str, words: list[str]) -> Verb:
     """The verb with its options, read by tyro. An error becomes one sentence."""
-    verb = VERBS[name]
+    verb: type = VERBS[name]
     options = _options(verb)
     if verb is Train:
         words = [_long(word) for word in words]
-        options |= dict.fromkeys(SHORT, False)
+        options |= {**dict.fromkeys(SHORT, False), HELP_ALL: True}
     for word in words:
         option = word.split("=")[0].replace("_", "-")
         if option.startswith("--") and option not in (*options, "--help"):
@@ -122,18 +127,23 @@ def _read(name: str, words: list[str]) -> Verb:
             raise InputError(f"npdraw {name} has no option {option}{near}")
     paragraphs = [" ".join(p.split()) for p in (verb.__doc__ or "").split("\n\n")]
     settings: dict[str, Any] = {"prog": f"npdraw {name}", "description": "\n\n".join(paragraphs), "args": words}
-    if verb is Train:
+    if verb is Train and {"-h", "--help"} & set(words) and HELP_ALL not in words:
+        verb, settings["args"] = Brief, ["--help"]
+    elif verb is Train:
+        _refuse_both(words)
+        settings["args"] = ["--help" if word == HELP_ALL else word for word in words]
         with contextlib.suppress(_NotUnderstood):  # the call below reads the same words and reports the error
-            settings["default"] = Train(tyro.MISSING, _defaults(words, options))
+            settings["default"] = Train(target=tyro.MISSING, config=_defaults(words, options))
     try:
         return _parse(lambda: tyro.cli(verb, **settings))
     except _NotUnderstood as error:
         sentence = str(error)
+    typed = {long: short for short, long in SHORT.items()} if verb is Train else {}
     if wrong := re.fullmatch(r"Error parsing (--\S+): .*?(INT|FLOAT|int\(|float:).*'([^']*)'\]?", sentence):
         kind = "a whole number" if wrong[2].lower().startswith("int") else "a number"
-        sentence = f"{wrong[1]} must be {kind}, not {wrong[3]}"
+        sentence = f"{typed.get(wrong[1], wrong[1])} must be {kind}, not {wrong[3]}"
     elif missing := re.match(r"Missing value for argument '([^']*)'", sentence):
-        sentence = f"{missing[1].replace('--reading.', '--') if verb is Train else missing[1]} needs a value"
+        sentence = f"{typed.get(missing[1], missing[1])} needs a value"
     elif sentence.startswith("Missing"):
         needed = [f.name for f in dataclasses.fields(verb) if f.default is f.default_factory and f.name != "config"]
         written = [f"--{n}" if f"--{n}" in options else _metavar(verb, n) for n in needed]
@@ -167,7 +177,15 @@ def _parse(call: Callable[[], T]) -> T:
 def _long(word: str) -> str:
     """`--size` as `--reading.size`, and so on."""
     option, equals, value = word.partition("=")
-    return f"--reading.{option[2:]}{equals}{value}" if option in SHORT else word
+    return f"{SHORT.get(option, option)}{equals}{value}"
+
+
+def _refuse_both(words: list[str]) -> None:
+    """Refuse minutes together with the epochs that they choose."""
+    given = {word.partition("=")[0].replace("_", "-") for word in words}
+    if "--minutes" in given and (chosen := [option for option in CHOSEN if option in given]):
+        option = "--epochs" if chosen[0] == SHORT["--epochs"] else chosen[0]
+        raise InputError(f"--minutes chooses the epochs; omit it, or {option}")
 
 
 def _first_section(box: str) -> str:
@@ -207,15 +225,18 @@ def _defaults(words: list[str], options: dict[str, bool]) -> Config:
     target = next(free, None)
     if target is None:
         return Config()
-    from npdraw.derive import base, derives, exists
+    from npdraw.derive import base
 
-    if set(HELP) & set(words) and (derives(target) or not exists(target)):
-        return Config()  # help must not wait for a config to be derived
-    early, _ = _parse(
-        lambda: tyro.cli(Early, args=[w for w in words if w not in HELP], return_unknown_args=True, add_help=False)
-    )
-    given = (early.reading, early.split, early.data_dir, early.quiet, early.dry_run, early.init)
-    return base(target, *given, early.model_stage.epochs)
+    rest = [word for word in words if word not in (*HELP, HELP_ALL)]
+    early, _ = _parse(lambda: tyro.cli(Early, args=rest, return_unknown_args=True, add_help=False))
+    shown = HELP_ALL in words  # then nothing is downloaded or said, and an error is no reason to show nothing
+    given = (early.reading, early.split, early.data_dir, early.quiet or shown, early.dry_run or shown, early.init)
+    try:
+        return base(target, *given, early.model_stage.epochs)
+    except InputError:
+        if shown:
+            return Config()
+        raise
 
 
 def _nearest(word: str, names: Iterable[str]) -> str:

@@ -9,6 +9,8 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 
+import torch
+
 from npdraw.config import Reading
 from npdraw.data.celeba import load_celeba
 from npdraw.data.chardata import load_chardata
@@ -27,6 +29,7 @@ from npdraw.progress import Progress
 
 __all__ = [
     "PUBLIC_SETS",
+    "PUBLIC_SIZES",
     "Chosen",
     "ImageSet",
     "Subset",
@@ -36,6 +39,7 @@ __all__ = [
     "is_pictures",
     "is_prepared",
     "load",
+    "outline",
     "same_images",
     "select",
 ]
@@ -45,6 +49,12 @@ PUBLIC_SETS: dict[str, Callable[[Path, Path, Progress], ImageSet]] = {
     "omniglot": load_omniglot,
     "cifar10": load_cifar10,
     "celeba": load_celeba,
+}
+PUBLIC_SIZES = {  # training images, validation images of the set's own, and their shape
+    "mnist": (60_000, 0, (1, 28, 28)),
+    "omniglot": (24_345, 0, (1, 28, 28)),
+    "cifar10": (50_000, 0, (3, 32, 32)),
+    "celeba": (162_770, 19_867, (3, 64, 64)),
 }
 OWN = "a folder of images, a .zip of one, an .npz, a .parquet file, chardata.mat or hf:OWNER/NAME@COMMIT"
 
@@ -85,6 +95,16 @@ def load(
             return load_chardata(path)
     problem = "is none of them" if path.exists() else "does not exist"
     raise InputError(f"images are digits, {', '.join(PUBLIC_SETS)}, {OWN}; {source} {problem}")
+
+
+def outline(source: str) -> ImageSet:
+    """A public set that is not here, for plans: its sizes, but no pixels and no labels. It takes no memory."""
+    train, validation, shape = PUBLIC_SIZES[source]
+    empty = torch.zeros((), dtype=torch.uint8)
+    own = empty.expand(validation, *shape) if validation else None
+    found = ImageSet(source, empty.expand(train, *shape), validation=own, notes=(f"{source} is not here yet",))
+    found.hashes.update(dict.fromkeys(found.parts, ""))  # nothing to hash
+    return found
 
 
 def is_images(source: str) -> bool:

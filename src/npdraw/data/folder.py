@@ -8,6 +8,7 @@
 
 import os
 import zipfile
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path, PurePosixPath
@@ -21,6 +22,10 @@ from npdraw.errors import InputError
 from npdraw.progress import Progress
 
 SUFFIXES = frozenset({".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif"})
+UNREAD = frozenset(  # common kinds of pictures that are not read
+    {".svg", ".tif", ".tiff", ".heic", ".heif", ".avif", ".jxl", ".jp2", ".jfif", ".ico", ".psd", ".xcf", ".ai", ".eps"}
+    | {".pdf", ".dng", ".cr2", ".nef", ".arw", ".tga", ".ppm", ".pgm"}
+)
 
 
 class _File(NamedTuple):
@@ -32,29 +37,37 @@ class _File(NamedTuple):
 
 def load_folder(folder: Path, reading: Reading, into: Path, progress: Progress) -> ImageSet:
     """The image set in a folder."""
-    return _load(folder, _list_folder(folder), reading, into, progress)
+    unread = Counter[str]()
+    return _load(folder, _list_folder(folder, unread), unread, reading, into, progress)
 
 
 def load_zip(path: Path, reading: Reading, into: Path, progress: Progress) -> ImageSet:
     """The image set in a zipped folder; nothing is unpacked to the disk."""
     try:
         with zipfile.ZipFile(path) as archive:
-            return _load(path, _list_zip(path, archive), reading, into, progress)
+            unread = Counter[str]()
+            return _load(path, _list_zip(path, archive, unread), unread, reading, into, progress)
     except (zipfile.BadZipFile, NotImplementedError, UnicodeDecodeError) as error:
         raise InputError(f"{path} is not a zip file, or is damaged ({error}); pack it again") from error
 
 
-def _load(root: Path, files: list[_File], reading: Reading, into: Path, progress: Progress) -> ImageSet:
+def _load(
+    root: Path, files: list[_File], unread: Counter[str], reading: Reading, into: Path, progress: Progress
+) -> ImageSet:
+    kinds = ", ".join(f"{count:,} {kind}" for kind, count in unread.most_common())
     if not files:
-        raise InputError(f"{root} holds no images; put PNG, JPEG, WebP, BMP or GIF files there")
+        only = f" that can be read, only {kinds}" if kinds else ""
+        raise InputError(f"{root} holds no images{only}; put PNG, JPEG, WebP, BMP or GIF files there")
     parts = {part: [_item(root, file, skip) for file in some] for part, (some, skip) in _parts(files).items()}
-    return prepared(
+    found = prepared(
         place(into, root.stem, root.resolve(), reading),
         str(root),
         digest(reading, *(word for file in files for word in (file.path, file.stamp))),
         lambda writer: prepare_pictures(str(root), parts, reading, writer, progress),
         progress,
     )
+    note = f"not read: {kinds}; pictures must be PNG, JPEG, WebP, BMP or GIF"
+    return found.with_notes(note) if kinds else found
 
 
 def _item(root: Path, file: _File, skip: int) -> Item:
@@ -73,12 +86,16 @@ def _parts(files: list[_File]) -> dict[str, tuple[list[_File], int]]:
     return found if "train" in found and len(found) > 1 else {"train": (files, 0)}
 
 
-def _wanted(path: tuple[str, ...]) -> bool:
+def _wanted(path: tuple[str, ...], unread: Counter[str]) -> bool:
+    """Whether a file is a picture that is read. One of another kind is counted."""
     hidden = any(name.startswith(".") or name == "__MACOSX" for name in path)
-    return not hidden and os.path.splitext(path[-1])[1].lower() in SUFFIXES
+    suffix = os.path.splitext(path[-1])[1].lower()
+    if not hidden and suffix in UNREAD:
+        unread[suffix] += 1
+    return not hidden and suffix in SUFFIXES
 
 
-def _list_folder(folder: Path) -> list[_File]:
+def _list_folder(folder: Path, unread: Counter[str]) -> list[_File]:
     """All pictures below a folder, in the order of their paths. Links to folders are followed, each folder once."""
     files: list[_File] = []
     seen: set[str] = set()
@@ -97,7 +114,7 @@ def _list_folder(folder: Path) -> list[_File]:
             if entry.is_dir():
                 if not entry.name.startswith("."):
                     walk(entry.path, inner)
-            elif _wanted(inner) and entry.is_file():
+            elif entry.is_file() and _wanted(inner, unread):
                 status = entry.stat()
                 stamp = f"{status.st_size} {status.st_mtime_ns}"
                 files.append(_File(inner, stamp, Path(entry.path).read_bytes, status.st_size))
@@ -106,13 +123,13 @@ def _list_folder(folder: Path) -> list[_File]:
     return files
 
 
-def _list_zip(path: Path, archive: zipfile.ZipFile) -> list[_File]:
+def _list_zip(path: Path, archive: zipfile.ZipFile, unread: Counter[str]) -> list[_File]:
     """All pictures of a zip. A single folder around everything is ignored."""
     status = path.stat()
     files = []
     for info in archive.infolist():
         inner = PurePosixPath(info.filename).parts
-        if inner and not info.is_dir() and _wanted(inner):
+        if inner and not info.is_dir() and _wanted(inner, unread):
             stamp = f"{status.st_size} {status.st_mtime_ns} {info.CRC}"
             files.append(_File(inner, stamp, partial(archive.read, info), info.file_size))
     tops = {file.path[0] if len(file.path) > 1 else "" for file in files}

@@ -7,7 +7,7 @@ Images may be memory-mapped, so nothing here copies a whole set.
 
 import hashlib
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 
@@ -105,6 +105,18 @@ class ImageSet:
                     self.hashes[part] = pixels_hash(x)
                 content.update(f"{part} {tuple(x.shape)} {self.hashes[part]}".encode())
         return content.hexdigest()
+
+    def with_notes(self, *notes: str) -> "ImageSet":
+        """The same set with more notes."""
+        found = replace(self, notes=(*self.notes, *notes))
+        found.hashes.update(self.hashes)
+        return found
+
+    def duplicates(self) -> int:
+        """How many training images have exactly the pixels of an earlier one."""
+        chunk = max(1, CHUNK_BYTES // self.train.shape[1:].numel())
+        seen = {hash(x.numpy().tobytes()) for block in self.train.split(chunk) for x in block}
+        return len(self.train) - len(seen)
 
     def __str__(self) -> str:
         counts = ", ".join(f"{len(x):,} {part}" for part, x in self.parts.items())

@@ -120,7 +120,8 @@ def prepare_pictures(
             "(--colour grey makes all grey)"
         )
     if enlarged:
-        writer.notes.append(f"{plural(enlarged, 'picture')} smaller than {reading.size} pixels enlarged")
+        small = f"{plural(enlarged, 'picture')} smaller than {reading.size} pixels enlarged"
+        writer.notes.append(f"{small}; a smaller --size would take less time and memory")
     if paper == LIGHT_PAPER and not reading.behind:
         writer.notes.append("transparent pictures with dark content: placed on white")
     if lost:

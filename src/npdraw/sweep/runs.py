@@ -22,6 +22,8 @@ from npdraw.errors import InputError
 from npdraw.evaluation.metrics import METRICS
 from npdraw.evaluation.request import Request
 from npdraw.files import read_text
+from npdraw.training.run import epochs_of
+from npdraw.training.timing import steps_per_epoch
 from npdraw.training.trainer import older, settle
 from npdraw.words import brief, did_you_mean
 
@@ -121,11 +123,8 @@ def _runs(data: Any, out: Path, data_dir: Path | None, dry: bool) -> Iterator[Sw
 
 def _steps(config: Config, images: ImageSet) -> dict[str, int]:
     """The steps of each stage, as training counts them on one device."""
-    count = len(select(images, config.split, config.data.validation).train)
-    prior, model = config.prior_stage, config.model_stage
-    epochs = {"prior": prior.epochs, "guide": model.guide_epochs, "model": model.epochs}
-    batches = {"prior": prior.batch, "guide": model.batch, "model": model.batch}
-    return {name: number * (count // min(batches[name], count)) for name, number in epochs.items()}
+    per = steps_per_epoch(config, len(select(images, config.split, config.data.validation).train))
+    return {stage: epochs * per[stage] for stage, epochs in epochs_of(config).items()}
 
 
 def task(config: Config, request: Request) -> dict[str, Any]:

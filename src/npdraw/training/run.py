@@ -8,8 +8,9 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from filelock import FileLock, Timeout
@@ -20,10 +21,34 @@ from npdraw.bank import PartBank
 from npdraw.config import Config, to_dict
 from npdraw.errors import InputError
 from npdraw.files import read_meta, read_tensors, remove_leftovers, sync_folder, write_tensors, write_text
-from npdraw.words import kind_and_shape
+from npdraw.words import kind_and_shape, plural
 
 STAGES = ("prior", "guide", "model", "done")
 LOCK = ".lock"
+Epochs = Literal["same", "kept", "new"]
+EPOCHS = (  # what the minutes of a run follow from, by stage; the last ones are of stage two
+    "prior_stage.epochs",
+    "model_stage.guide_epochs",
+    "model_stage.epochs",
+    "model_stage.patience",
+    "picture_epochs",
+)
+
+
+def epochs_of(config: Config) -> dict[str, int]:
+    """The epochs of each stage."""
+    s = config.model_stage
+    return {"prior": config.prior_stage.epochs, "guide": s.guide_epochs, "model": s.epochs}
+
+
+def with_epochs(config: Config, epochs: Mapping[str, int], picture_epochs: int) -> Config:
+    """The config with other epochs of each stage."""
+    return replace(
+        config,
+        prior_stage=replace(config.prior_stage, epochs=epochs["prior"]),
+        model_stage=replace(config.model_stage, epochs=epochs["model"], guide_epochs=epochs["guide"]),
+        picture_epochs=picture_epochs,
+    )
 
 
 class Run:
@@ -34,29 +59,41 @@ class Run:
         self._config, self._bank = folder / "config.yaml", folder / "bank.safetensors"
         self._checkpoint, self._metrics = folder / "checkpoints" / "last.safetensors", folder / "metrics.jsonl"
         self._before = self._checkpoint.with_name("before.safetensors")  # the checkpoint before the last
-        self._older = False  # whether config.yaml has the digest of some images, as older versions wrote it
+        self.changes = False  # whether config.yaml is to be written again: it has an older digest, or other epochs
         self.made: dict[str, Any] = {}  # the provenance of this process (provenance.py)
         self._events: dict[str, Any] = {}
 
     @classmethod
-    def open(cls, folder: str | Path, config: Config, older: str = "") -> "Run":
+    def open(cls, folder: str | Path, config: Config, older: str = "", epochs: Epochs = "same") -> "Run":
         """Open a directory without writing: a new or empty one, or one that holds a run of the same config. `older` is
-        the digest of the images in the config of an older run."""
+        the digest of the images in the config of an older run. `epochs`: whether those of the run must be the same, are
+        kept whatever the config says, or change to those of the config."""
         run = cls(Path(folder), config)
         if run.folder.exists() and not run.folder.is_dir():
             raise InputError(f"{folder} is a file; choose a folder for the run")
         if run.started:
-            old, new = to_dict(store.read_config(run._config)), to_dict(config)
-            run._older = old["data"]["digest"] == older != ""
-            old["data"]["digest"] = new["data"]["digest"] if run._older else old["data"]["digest"]
+            before = store.read_config(run._config)
+            if epochs == "kept":
+                run.config = config = with_epochs(config, epochs_of(before), before.picture_epochs)
+            old, new = to_dict(before), to_dict(config)
+            run.changes = old["data"]["digest"] == older != ""
+            old["data"]["digest"] = new["data"]["digest"] if run.changes else old["data"]["digest"]
             changed = [f"{k}.{n}" if isinstance(v, dict) else k for k, v in new.items() for n in _differing(old[k], v)]
             if "init_digest" not in changed:  # the same weights, wherever they are now
                 changed = [name for name in changed if name != "init"]
+            if epochs == "new" and (own := [name for name in changed if name in run._open_ended]):
+                run.changes, changed = True, [name for name in changed if name not in own]
             if changed == ["data.digest"]:
                 raise InputError(f"the images have changed since the run in {folder} began; choose another --out")
             if changed == ["init_digest"]:
                 raise InputError(
                     f"the weights of {config.init} have changed since the run in {folder} began; choose another --out"
+                )
+            if changed and {*changed} <= {*EPOCHS} - {"model_stage.patience"}:
+                had = plural(before.model_stage.epochs, "epoch")
+                raise InputError(
+                    f"{folder} holds a run with other epochs ({had} of stage two); npdraw train {folder} goes on with "
+                    "it, and with --epochs or --minutes too it trains longer; or choose another --out"
                 )
             if changed:
                 name = ("init" if "init" in changed else changed[0]).replace("_", "-")
@@ -95,10 +132,23 @@ class Run:
     def start(self, bank: PartBank) -> None:
         """Write config and bank, the config first: a directory with a config is a run."""
         new = not self.has_bank
-        if self.writes and (new or self._older):
-            store.write_config(self.config, self._config)
+        if self.writes and (new or self.changes):
+            self.write_config()
         if self.writes and new:
             store.save_bank(bank, self._bank)
+
+    def plan(self, config: Config) -> None:
+        """Take another config, which differs in its epochs. It is written when the run starts."""
+        self.config, self.changes = config, True
+
+    def write_config(self) -> None:
+        store.write_config(self.config, self._config)
+
+    @property
+    def _open_ended(self) -> tuple[str, ...]:
+        """The settings that may change in the stage that was reached: its epochs, those of later stages, and what goes
+        with them."""
+        return EPOCHS[("prior", "guide", "model").index(self.reached[0]) :]
 
     @property
     def has_bank(self) -> bool:

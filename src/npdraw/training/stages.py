@@ -153,8 +153,8 @@ def fit_prior(
         run.log("prior", 0, after_epoch(-1, 0))
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
     work = (batch_of, after_epoch, extra)
-    matrices = _matrices(model.prior) if s.optimizer == "muon" else []
-    stage = Stage("prior", objective, *settings, *work, "prior-stage.batch", matrices, s.patience, objective)
+    inner = matrices(model.prior) if s.optimizer == "muon" else []
+    stage = Stage("prior", objective, *settings, *work, "prior-stage.batch", inner, s.patience, objective)
     fit(fabric, run, stage, len(training.pixels), progress)
     if extra:
         objective.load_state_dict(best_weights(extra))
@@ -174,20 +174,20 @@ def fit_guide(fabric: Fabric, run: Run, model: NPDraw, training: Images, progres
         return {}
 
     settings = (s.guide_epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
-    inner = _convolutions(guide) if s.optimizer == "muon" else []
+    inner = convolutions(guide) if s.optimizer == "muon" else []
     stage = Stage("guide", GuideObjective(model), *settings, batch_of, after_epoch, {}, "model-stage.batch", inner)
     fit(fabric, run, stage, len(training.pixels), progress)
 
 
-def _convolutions(net: nn.Module) -> list[nn.Parameter]:
+def convolutions(net: nn.Module) -> list[nn.Parameter]:
     """The parameters of a decoder for Muon: the weights of all convolutions except the first and the last."""
     return [p for p in net.parameters() if p.ndim == 4 and p.requires_grad][1:-1]
 
 
-def _matrices(prior: Prior) -> list[nn.Parameter]:
+def matrices(prior: Prior) -> list[nn.Parameter]:
     """The parameters of a prior for Muon: the matrices of its blocks, and of its guide's."""
     own = [p for p in prior.blocks.parameters() if p.ndim == 2]
-    return own if prior.guide is None else own + _matrices(prior.guide)
+    return own if prior.guide is None else own + matrices(prior.guide)
 
 
 def fit_model(
@@ -242,7 +242,7 @@ def fit_model(
 
     settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
     work = (batch_of, after_epoch, extra)
-    inner = _convolutions(model.decoder) if s.optimizer == "muon" else []
+    inner = convolutions(model.decoder) if s.optimizer == "muon" else []
     objective = ModelObjective(model) if paths is None else StudentObjective(model)
     stage = Stage("model", objective, *settings, *work, "model-stage.batch", inner, s.patience, scored_net)
     fit(fabric, run, stage, len(training.pixels), progress)

@@ -28,8 +28,9 @@ from npdraw.training.augment import resident
 from npdraw.training.fabric import make_fabric
 from npdraw.training.loop import enough_memory, group
 from npdraw.training.provenance import made_by, moved
-from npdraw.training.run import Run
+from npdraw.training.run import Epochs, Run, epochs_of
 from npdraw.training.stages import SAMPLES_SHOWN, finish, fit_guide, fit_model, fit_prior
+from npdraw.training.timing import steps_per_epoch
 from npdraw.words import plural
 
 SCORES = ("validation_fid", "validation_fid_768", "validation_kid")  # the number of images decides which
@@ -50,10 +51,30 @@ def train(
     return train_prepared(prepare(config, data, folder), data, device, quiet, network)
 
 
-def prepare(config: Config, data: ImageSet, folder: str | Path) -> Run:
-    """The run of a config, completed by `settle`, in a directory. Nothing is written."""
+def prepare(config: Config, data: ImageSet, folder: str | Path, epochs: Epochs = "same") -> Run:
+    """The run of a config, completed by `settle`, in a directory. Nothing is written. `epochs` as in `Run.open`."""
     settled = settle(config, data)
-    return Run.open(folder, settled, older(settled, data).data.digest)
+    run = Run.open(folder, settled, older(settled, data).data.digest, epochs)
+    if epochs == "new" and run.started:
+        _check_longer(run, len(select(data, config.split, config.data.validation).train))
+    return run
+
+
+def _check_longer(run: Run, count: int) -> None:
+    """Refuse a run that would have fewer epochs than it had already, or whose stage two has ended by itself."""
+    (stage, step), config = run.reached, run.config
+    done = -(-step // steps_per_epoch(config, count)[stage])
+    if epochs_of(config)[stage] < done:
+        raise InputError(
+            f"the run in {run.folder} had {plural(done, 'epoch')} of stage {stage} already; give more than that to "
+            "train it longer, or choose another --out"
+        )
+    patience, waited = config.model_stage.patience, run.load()[2].get("extra.waited")
+    if stage == "model" and run.changes and patience and waited is not None and int(waited) >= patience:
+        raise InputError(
+            f"stage two of the run in {run.folder} has ended, since {plural(patience, 'score')} were not better; to "
+            "train it longer, add --model-stage.patience 0"
+        )
 
 
 def older(config: Config, data: ImageSet) -> Config:

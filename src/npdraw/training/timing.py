@@ -1,0 +1,314 @@
+"""`measure`: how long the pieces of a training take here, by a few real steps of each stage; `Timing`: the seconds that
+follow from them, and the epochs that fit into given minutes.
+
+Nothing here changes a run: its steps seed their own randomness, and what is measured is thrown away.
+"""
+
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+from torch import nn
+
+from npdraw.bank import EXACT, PartBank
+from npdraw.config import Config
+from npdraw.data import ImageSet, Subset, select
+from npdraw.errors import InputError
+from npdraw.flow import Flow
+from npdraw.model import NPDraw, flow_batch
+from npdraw.prior import fixed_batch
+from npdraw.training.augment import Images, moves_of, resident, some_orders
+from npdraw.training.calibration import CALIBRATION, calibrate
+from npdraw.training.muon import Muon
+from npdraw.training.run import epochs_of, with_epochs
+from npdraw.training.stages import (
+    SAMPLES_SHOWN,
+    SCORED,
+    GuideObjective,
+    ModelObjective,
+    PriorObjective,
+    convolutions,
+    guide_of,
+    matrices,
+)
+from npdraw.words import plural
+
+MEASURED = 64  # images for all that is measured but steps
+SMALL = 8  # images of the first step, which says whether a whole step is quick
+QUICK = 0.5  # seconds of work that is repeated
+REPEATS, STEPS = 2, 10  # how often at most: work of any kind, and steps
+SLOW = 2.0  # seconds: a step on the CPU that would take longer is computed from a small one
+FULL = 0.8  # share of given minutes that is planned, since other programs may slow a training down
+MOST_EPOCHS = 1000  # for minutes that would allow more
+LONG, FIRST, FIRST_SHARE = 180.0, 60.0, 0.2  # seconds of a run that has a first model; the most for it; and its share
+RECONSTRUCTED = 16  # images in the picture of reconstructions
+FEATURES = {"cpu": 0.1, "cuda": 0.002}  # seconds per picture of the network that scores samples: known, not measured
+BANK = 1e-7  # seconds per pair of patches of k-medoids: known, not measured
+COMPILING = 60.0  # seconds per stage of torch.compile: known, not measured
+Reached = tuple[str, int]  # a stage and a step
+START: Reached = ("prior", 0)
+
+
+def steps_per_epoch(config: Config, count: int) -> dict[str, int]:
+    """The steps of an epoch of each stage with `count` training images, as training counts them in one process."""
+    s = config.model_stage
+    batches = {"prior": config.prior_stage.batch, "guide": s.batch, "model": s.batch}
+    return {name: count // min(batch, count) for name, batch in batches.items()}
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds that the pieces of a training take."""
+
+    step: dict[str, float]
+    """A step, by stage."""
+    bank: float
+    """The bank of parts."""
+    parse: float
+    """The parse of an image."""
+    validate: float
+    """The validation of stage one, per image."""
+    calibrate: float
+    """BatchNorm's statistics, before each score and each picture, per image."""
+    bound: float
+    """The validation scores that go with pictures, per image."""
+    pictures: float
+    """Samples and reconstructions for the pictures."""
+    score: float
+    """A score of samples."""
+    whole: bool
+    """Whether all of this was measured; otherwise it is partly an estimate."""
+    device: str
+    images: int
+    """Training images."""
+    validation: int
+    """Validation images."""
+
+    def seconds(self, config: Config, reached: Reached = START) -> float:
+        """The seconds that a run still takes if it trains to its last epoch, its first model included."""
+        return self._seconds(config, reached) + (self.first(config) if reached == START else 0.0)
+
+    def first(self, config: Config) -> float:
+        """The seconds for the first model (first.py): a minute, and less if the run is short; 0 if it is so short that
+        it needs none."""
+        seconds = self._seconds(config, START)
+        return min(FIRST, FIRST_SHARE * seconds) if seconds >= LONG else 0.0
+
+    def _seconds(self, config: Config, reached: Reached) -> float:
+        per, epochs = steps_per_epoch(config, self.images), epochs_of(config)
+        moves = len(moves_of(config.prior.shifts)) if reached[0] == "prior" else 1
+        total = self.parse * (self.images * moves + self.validation) + (self.bank if reached == START else 0.0)
+        calibrated = self.calibrate * min(self.images, CALIBRATION)
+        for name in _later(reached):
+            done = reached[1] if name == reached[0] else 0
+            total += max(0, epochs[name] * per[name] - done) * self.step.get(name, 0.0)
+            left = max(0, epochs[name] - done // per[name])
+            if name == "prior":
+                total += left * self.validate * self.validation
+            if name == "model":
+                every = config.model_stage.score_every
+                scored = left // every + 1 if every else 0
+                pictured = left // config.picture_epochs + 1
+                total += pictured * (self.pictures + self.bound * min(SCORED, self.validation))
+                total += scored * self.score + (scored + pictured) * calibrated
+        return total
+
+    def fitted(self, config: Config, minutes: float, reached: Reached = START) -> Config:
+        """The config with as many epochs as fit into the minutes: those of all stages become more or fewer by one
+        factor. Stages that are over, or have steps already, keep these. Few images that a model is fitted to (`init`)
+        are not seen more often, unless scores choose the epoch."""
+        given, done = epochs_of(config), _epochs_done(config, self.images, reached)
+        most = 1.0 if config.init and not config.model_stage.score_every and reached == START else MOST_EPOCHS
+        room = FULL * 60 * minutes
+
+        def scaled(factor: float) -> Config:
+            wanted = {name: min(math.floor(n * factor), max(n, done[name] + MOST_EPOCHS)) for name, n in given.items()}
+            fits = {name: max(wanted[name], done[name], min(1, n)) for name, n in given.items()}
+            fits["model"] = max(fits["model"], done["model"] + (done["model"] == given["model"]))  # a finished run
+            for name in set(given) - set(_later(reached)):
+                fits[name] = given[name]
+            if given["guide"] and "guide" in _later(reached):  # it learns for a shorter time than its flow
+                fits["model"] = max(2, fits["model"])
+                fits["guide"] = max(1, done["guide"], min(fits["guide"], fits["model"] - 1))
+            return with_epochs(config, fits, _picture_epochs(config, fits["model"]))
+
+        if self.seconds(scaled(0), reached) > room:
+            least = math.ceil(self.seconds(scaled(0), reached) / FULL / 6) / 10
+            raise InputError(
+                f"training takes at least {least:g} minutes here, with an epoch of each stage; give --minutes "
+                f"{math.ceil(least)} or more, fewer images (--split.by samples --split.percent 10), or a smaller --size"
+            )
+        low, high = 0.0, most
+        if self.seconds(scaled(high), reached) <= room:
+            return scaled(high)
+        for _ in range(40):
+            middle = (low + high) / 2
+            low, high = (middle, high) if self.seconds(scaled(middle), reached) <= room else (low, middle)
+        return scaled(low)
+
+    def text(self, config: Config, reached: Reached = START) -> str:
+        """The minutes as a sentence."""
+        s = config.prior_stage
+        early = (s.patience and "prior" in _later(reached)) or config.model_stage.patience
+        how = "measured by a few steps of each stage" if self.whole else "an estimate by a few steps of each stage"
+        epochs = {name: n for name, n in epochs_of(config).items() if n and name in _later(reached)}
+        stages = ", ".join(f"{name} {plural(n, 'epoch')}" for name, n in epochs.items())
+        takes = f"{'at most ' if early else ''}about {duration(self.seconds(config, reached))}"
+        return f"time: {takes} on {self.device} ({stages}; {how})"
+
+
+def duration(seconds: float) -> str:
+    """Minutes in words, or hours."""
+    if seconds < 570:
+        return f"{max(0.1, seconds / 60):.1f} minutes"
+    return f"{seconds / 60:,.0f} minutes" if seconds < 2 * 3600 else f"{seconds / 3600:,.1f} hours"
+
+
+def _later(reached: Reached) -> tuple[str, ...]:
+    stages = ("prior", "guide", "model")
+    return stages[stages.index(reached[0]) :]
+
+
+def _epochs_done(config: Config, count: int, reached: Reached) -> dict[str, int]:
+    """The epochs of each stage that a run has had, a begun one included."""
+    per = steps_per_epoch(config, count)
+    return {name: -(-reached[1] // n) if name == reached[0] else 0 for name, n in per.items()}
+
+
+def _picture_epochs(config: Config, epochs: int) -> int:
+    """Epochs between pictures, so that with other epochs of stage two there are as many pictures as before."""
+    every, before = config.picture_epochs, config.model_stage.epochs
+    return max(1, every * epochs // before) if every < before else max(every, epochs)
+
+
+# --- measuring ---
+
+
+def measure(config: Config, data: ImageSet, device: str) -> Timing:
+    """The timing of a settled config on a device. It takes a few seconds, and no more memory than training."""
+    chosen, s = select(data, config.split, config.data.validation), config.model_stage
+    at, count, validation, b = torch.device(device), len(chosen.train), len(chosen.validation), config.bank
+    model = NPDraw(config, PartBank(torch.rand(b.parts, config.data.channels, b.part_size, b.part_size))).to(at)
+
+    def first(number: int) -> Images:
+        few = Subset(chosen.train.images, chosen.train.index[:number])
+        return resident(few, model, config.seed, config.data.mirrored)
+
+    n = min(count, MEASURED)
+    images = first(n)
+    parse = _clock(lambda: first(n), at) / n
+    step = _steps(config, model, first(min(count, max(config.prior_stage.batch, s.batch))), count)
+    model.eval()
+    with torch.no_grad():
+        validate = _clock(lambda: model.prior.terms(images.parses[:n]), at) / n
+        ink, _ = images.take_ink(torch.arange(n), at, config.data.binarise)
+        bound = _clock(lambda: model.elbo(ink) if model.has_likelihood else model.encode(ink), at) / n
+        calibrated = _clock(lambda: calibrate(model, images), at) / n
+        drawn = model.sample(1)
+        sample = _clock(lambda: model.sample(1), at)
+        flow = _clock(lambda: model.decode(drawn.drawing), at) if isinstance(model.decoder, Flow) else 0.0
+
+    def drawing(samples: int) -> float:
+        """Samples are made in batches of fixed sizes."""
+        pictures = -(-samples // flow_batch(at)) * flow
+        return -(-samples // fixed_batch(at)) * max(0.0, sample - flow) + pictures
+
+    scored = min(s.score_images, validation) if s.score_every else 0
+    compiled = config.compile or (config.precision == "auto" and at.type == "cuda")
+    return Timing(
+        step=step,
+        bank=BANK * min(b.patches, EXACT) ** 2 + (COMPILING * len(step) if compiled else 0.0),
+        parse=parse,
+        validate=validate,
+        calibrate=calibrated,
+        bound=bound,
+        pictures=drawing(SAMPLES_SHOWN + RECONSTRUCTED),
+        score=drawing(scored) + scored * FEATURES.get(at.type, FEATURES["cpu"]),
+        whole=not (compiled or scored),
+        device=at.type,
+        images=count,
+        validation=validation,
+    )
+
+
+def _clock(work: Callable[[], object], device: torch.device, most: int = REPEATS) -> float:
+    """The seconds of some work. Quick work is repeated, and its first time does not count."""
+    taken: list[float] = []
+    while len(taken) < most and sum(taken) < QUICK:
+        began = time.perf_counter()
+        work()
+        if device.type == "cuda":
+            torch.cuda.synchronize(device)
+        taken.append(time.perf_counter() - began)
+    rest = taken[1:] or taken
+    return sum(rest) / len(rest)
+
+
+def _steps(config: Config, model: NPDraw, images: Images, count: int) -> dict[str, float]:
+    """The seconds of a step of each stage that the config has."""
+    s, first, device = config.model_stage, config.prior_stage, model.device
+    every = torch.arange(len(images.pixels), device=device)
+    batches = {"prior": min(first.batch, count), "model": min(s.batch, count)}
+
+    def timed(
+        objective: nn.Module, batch: int, muon: list[nn.Parameter], arguments: Callable[[int], Sequence[Any]]
+    ) -> float:
+        trained = [p for p in objective.parameters() if p.requires_grad]
+        if not trained:
+            return 0.0
+        chosen = set(muon)
+        adam: torch.optim.Optimizer = torch.optim.Adam(trained, lr=1e-9, fused=device.type == "cuda")
+        optimizer = Muon(muon, [p for p in trained if p not in chosen], 1e-9) if muon else adam
+        objective.train()
+
+        def step(size: int) -> None:
+            objective(*arguments(size)).total.backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        small = min(SMALL, batch)
+        took = _clock(lambda: step(small), device) * batch / small
+        return (
+            took
+            if small == batch or (took > SLOW and device.type == "cpu")
+            else _clock(lambda: step(batch), device, STEPS)
+        )
+
+    def of_prior(size: int) -> Sequence[Any]:
+        parses = images.parses[every[:size]]
+        order = some_orders(size, model.grid, device) if config.prior.orders else None
+        move = torch.zeros(size, dtype=torch.int64, device=device) if config.prior.shifts else None
+        return *parses.tensors(), order, move
+
+    def of_guide(size: int) -> Sequence[Any]:
+        seen, parses = images.take_anew(every[:size], config.data.binarise)
+        return seen, *parses.tensors()
+
+    def of_model(weight: float, size: int) -> Sequence[Any]:
+        parsed = None if s.always_parsed else torch.rand(size, device=device) < s.parsed_start
+        heat = torch.ones((), device=device)
+        return *of_guide(size), model.posterior.noise(size), heat, parsed, weight
+
+    muon = matrices(model.prior) if first.optimizer == "muon" else []
+    found: dict[str, float] = {}
+    if first.epochs:
+        found["prior"] = timed(PriorObjective(model.prior, config.precision), batches["prior"], muon, of_prior)
+    if s.guide_epochs:
+        guide = guide_of(model.requires_grad_(False)).requires_grad_(True)
+        muon = convolutions(guide) if s.optimizer == "muon" else []
+        found["guide"] = timed(GuideObjective(model), batches["model"], muon, of_guide)
+    model.requires_grad_(True)
+    model.prior.requires_grad_(s.joint)
+    if config.decoder.guide:
+        guide_of(model).requires_grad_(False)
+    model.prior.eval()
+    muon = convolutions(model.decoder) if s.optimizer == "muon" else []
+    times = [
+        timed(ModelObjective(model), batches["model"], muon, partial(of_model, weight))
+        for weight in ([s.kl] if s.kl_every == 1 else [s.kl * s.kl_every, 0.0])
+    ]
+    return found | {"model": (times[0] + (s.kl_every - 1) * times[-1]) / s.kl_every}
