@@ -1,5 +1,6 @@
 """A run's folder: what it holds, what is refused, and what a run says while it works."""
 
+import io
 import os
 import re
 import select
@@ -43,7 +44,7 @@ def files(folder: Path) -> dict[Path, bytes]:
 def test_folder_holds_the_run(finished: Path) -> None:
     names = {str(path) for path in files(finished)}
     events = {name for name in names if name.startswith("events/")}
-    assert sorted(name.split("/")[1] for name in events) == ["done", "model", "prior"]
+    assert sorted(name.split("/")[1] for name in events) == ["done", "model", "pictures", "prior"]
     assert names - events == {
         "config.yaml",
         "bank.safetensors",
@@ -86,6 +87,21 @@ def test_events_hold_the_metrics(finished: Path, tmp_path: Path) -> None:
             want = [(r["step"], r["total"]) for r in tiny.rows(folder, stage) if "total" in r]
             assert found == [(step, pytest.approx(value, rel=1e-6)) for step, value in want]
             assert stage != "prior" or len(events.Scalars("validation")) == 2
+
+
+def test_events_hold_the_pictures(tmp_path: Path) -> None:
+    """By epoch, and the last ones as in the folder. A longer run adds its own."""
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tiny.train(tmp_path / "run", {"picture_epochs": 1, "model_stage": {"epochs": 3}})
+    events = EventAccumulator(str(tmp_path / "run" / "events" / "pictures"))
+    events.Reload()
+    for name in ("samples", "reconstructions"):
+        found = events.Images(name)
+        assert [event.step for event in found] == [1, 2, 3]
+        last = tmp_path / "run" / "pictures" / f"{name}.png"
+        with Image.open(io.BytesIO(found[-1].encoded_image_string)) as shown, Image.open(last) as kept:
+            assert shown.convert("RGB").tobytes() == kept.convert("RGB").tobytes()
 
 
 def test_metrics_speak_of_bounds_only_where_there_is_one(finished: Path) -> None:

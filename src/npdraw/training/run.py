@@ -12,11 +12,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
 import torch
 from filelock import FileLock, Timeout
+from PIL.Image import Image
 from torch import Tensor
 
-from npdraw import store
+from npdraw import show, store
 from npdraw.bank import PartBank
 from npdraw.config import Config, to_dict
 from npdraw.errors import InputError
@@ -247,12 +249,24 @@ class Run:
             return
         with open(self._metrics, "a", encoding="utf-8") as file:
             file.write(json.dumps({"stage": stage, "step": step, **values}) + "\n")
-        if stage not in self._events:  # one folder per stage, because a new writer purges all steps from its first one
+        for name, value in values.items():
+            self._writer(stage, step).add_scalar(name, value, step)
+
+    def picture(self, name: str, image: Image, epoch: int) -> None:
+        """Write a picture of the run, and the same to TensorBoard under the epoch of stage two that it was made in."""
+        if self.writes:
+            path = show.save_picture(image, self.folder / "pictures" / f"{name}.png")
+            pixels = np.asarray(image.convert("RGB"))
+            self._writer("pictures", epoch).add_image(path.stem, pixels, epoch, dataformats="HWC")
+
+    def _writer(self, kind: str, first: int) -> Any:
+        """TensorBoard's writer of a stage, or of pictures. Each has a folder, because a new writer purges all steps
+        from its first one."""
+        if kind not in self._events:
             from torch.utils.tensorboard import SummaryWriter
 
-            self._events[stage] = SummaryWriter(str(self.folder / "events" / stage), purge_step=step)
-        for name, value in values.items():
-            self._events[stage].add_scalar(name, value, step)
+            self._events[kind] = SummaryWriter(str(self.folder / "events" / kind), purge_step=first)
+        return self._events[kind]
 
     def metrics(self) -> list[dict[str, Any]]:
         """All lines so far, without a last line that was cut off."""

@@ -272,11 +272,11 @@ def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) 
     if run.writes:
         model.provenance = {**run.provenance, "trained": {"prior": run.best_prior(), "model": kept}}
         model.save_pretrained(run.folder / "model")
-        pictures, few, drawn = run.folder / "pictures", images[:16], model.encode(images[:16])
-        show.save_picture(show.grid(model.to_display(model.sample(SAMPLES_SHOWN).images)), pictures / "samples.png")
+        few, drawn, epoch = images[:16], model.encode(images[:16]), int(kept["epoch"])
+        run.picture("samples", show.grid(model.to_display(model.sample(SAMPLES_SHOWN).images)), epoch)
         rows = {"image": few, "parse": model.render(parses[:16]), "canvas": model.render(drawn)}
         rows = {name: model.to_display(x) for name, x in {**rows, "reconstruction": model.decode(drawn)}.items()}
-        show.save_picture(show.pairs(rows), pictures / "reconstructions.png")
+        run.picture("reconstructions", show.pairs(rows), epoch)
     return scores
 
 

@@ -46,9 +46,10 @@ FULL = 0.8  # share of given minutes that is planned, since other programs may s
 MOST_EPOCHS = 1000  # for minutes that would allow more
 LONG, FIRST, FIRST_SHARE = 180.0, 60.0, 0.2  # seconds of a run that has a first model; the most for it; and its share
 RECONSTRUCTED = 16  # images in the picture of reconstructions
-FEATURES = {"cpu": 0.1, "cuda": 0.002}  # seconds per picture of the network that scores samples: known, not measured
-BANK = 1e-7  # seconds per pair of patches of k-medoids: known, not measured
-COMPILING = 60.0  # seconds per stage of torch.compile: known, not measured
+# Seconds that are known from other machines (docs/performance.md) and are not measured, since they take long
+FEATURES = {"cpu": 1 / 15, "cuda": 1 / 2200}  # of the network that scores samples, per picture
+BANK = 1e-7  # of k-medoids, per pair of patches
+COMPILING = 50.0  # of torch.compile, per stage
 Reached = tuple[str, int]  # a stage and a step
 START: Reached = ("prior", 0)
 
@@ -193,6 +194,8 @@ def measure(config: Config, data: ImageSet, device: str) -> Timing:
     chosen, s = select(data, config.split, config.data.validation), config.model_stage
     at, count, validation, b = torch.device(device), len(chosen.train), len(chosen.validation), config.bank
     model = NPDraw(config, PartBank(torch.rand(b.parts, config.data.channels, b.part_size, b.part_size))).to(at)
+    if at.type == "cuda":  # as in training
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
 
     def first(number: int) -> Images:
         few = Subset(chosen.train.images, chosen.train.index[:number])
@@ -218,6 +221,8 @@ def measure(config: Config, data: ImageSet, device: str) -> Timing:
         return -(-samples // fixed_batch(at)) * max(0.0, sample - flow) + pictures
 
     scored = min(s.score_images, validation) if s.score_every else 0
+    if at.type == "cuda":
+        torch.cuda.empty_cache()
     compiled = config.compile or (config.precision == "auto" and at.type == "cuda")
     return Timing(
         step=step,
