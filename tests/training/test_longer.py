@@ -66,7 +66,7 @@ def test_what_cannot_change_is_refused(finished: Path) -> None:
         prepare(finished, settings(4) | {"prior_stage": {"epochs": 3}})
     with pytest.raises(InputError, match="had 2 epochs of stage model already; give more than that"):
         prepare(finished, settings(1))
-    kept = prepare(finished, settings(7) | {"picture_epochs": 1}, "kept")
+    kept = prepare(finished, settings(7, warmup=5) | {"picture_epochs": 1}, "kept")
     assert kept.config.model_stage.epochs == 2 and kept.config.picture_epochs == 3 and not kept.changes
     assert prepare(finished, settings(2)).changes is False
 

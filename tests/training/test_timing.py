@@ -91,6 +91,13 @@ def test_too_few_minutes_are_refused_with_a_number_that_works() -> None:
     assert epochs_of(TIMES.fitted(config(30, 20), 1))["model"] >= 1
 
 
+def test_warm_ups_are_short_beside_short_stages() -> None:
+    given = replace(config(30, 20), prior_stage=replace(config(30, 20).prior_stage, warmup=40))
+    short, long = TIMES.fitted(given, 2), TIMES.fitted(given, 60)
+    assert short.prior_stage.warmup == short.prior_stage.epochs * 5 // 10 < 40 == long.prior_stage.warmup
+    assert TIMES.fitted(given, 2, ("prior", 10)).prior_stage.warmup == 40  # it is warm already
+
+
 def test_a_run_that_began_keeps_what_it_had() -> None:
     given = config(30, 20)
     for reached, done in ((("prior", 61), 13), (("model", 41), 9)):
@@ -150,4 +157,4 @@ def test_times_in_words() -> None:
         text == "time: about 0.9 minutes on cpu (prior 4 epochs, model 3 epochs; measured by a few steps of each stage)"
     )
     more = TIMES.text(config(4, 3), ("model", 10))  # 10 seconds of steps, 5 of parses and pictures
-    assert more.startswith("time: about 0.3 minutes on cpu (model 3 epochs;")
+    assert more.startswith("time: about 0.3 minutes left on cpu (model 3 epochs;")

@@ -7,7 +7,6 @@ been, so it ends in the same bits as without. It costs a minute of a long run, a
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 from npdraw.config import Config, Split
 from npdraw.data import ImageSet, select
@@ -16,7 +15,7 @@ from npdraw.errors import InputError
 from npdraw.evaluation.features import Extractor
 from npdraw.progress import say
 from npdraw.training.run import Run
-from npdraw.training.timing import FULL, START, Timing, steps_per_epoch
+from npdraw.training.timing import FULL, START, Timing
 from npdraw.training.trainer import prepare, train_prepared
 
 FOLDER = ".first"  # in the folder of the run, while it works
@@ -74,16 +73,5 @@ def _short(config: Config, data: ImageSet, timing: Timing, seconds: float) -> tu
         except InputError:  # too little time for an epoch of each stage
             continue
         few = ImageSet(data.name, chosen.train[train], validation=chosen.validation[validation], inverted=data.inverted)
-        return _short_warmups(short, len(train)), few
+        return short, few
     return None
-
-
-def _short_warmups(config: Config, count: int) -> Config:
-    """The config with warm-ups that are short beside its steps."""
-    per = steps_per_epoch(config, count)
-    prior, model = config.prior_stage, config.model_stage
-    parts: dict[str, Any] = {
-        "prior_stage": replace(prior, warmup=min(prior.warmup, prior.epochs * per["prior"] // 10)),
-        "model_stage": replace(model, warmup=min(model.warmup, model.epochs * per["model"] // 10)),
-    }
-    return replace(config, **parts)

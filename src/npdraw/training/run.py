@@ -53,6 +53,16 @@ def with_epochs(config: Config, epochs: Mapping[str, int], picture_epochs: int) 
     )
 
 
+def _paced(config: Config, other: Config) -> Config:
+    """The config with the epochs of another one, and with its warm-ups, which follow from them."""
+    warm = with_epochs(config, epochs_of(other), other.picture_epochs)
+    return replace(
+        warm,
+        prior_stage=replace(warm.prior_stage, warmup=other.prior_stage.warmup),
+        model_stage=replace(warm.model_stage, warmup=other.model_stage.warmup),
+    )
+
+
 class Run:
     """The files of a run. Only the first process writes; all may read."""
 
@@ -76,7 +86,7 @@ class Run:
         if run.started:
             before = store.read_config(run._config)
             if epochs == "kept":
-                run.config = config = with_epochs(config, epochs_of(before), before.picture_epochs)
+                run.config = config = _paced(config, before)
             old, new = to_dict(before), to_dict(config)
             run.changes = old["data"]["digest"] == older != ""
             old["data"]["digest"] = new["data"]["digest"] if run.changes else old["data"]["digest"]

@@ -7,7 +7,7 @@ Nothing here changes a run: its steps seed their own randomness, and what is mea
 import math
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -120,8 +120,8 @@ class Timing:
 
     def fitted(self, config: Config, minutes: float, reached: Reached = START) -> Config:
         """The config with as many epochs as fit into the minutes: those of all stages become more or fewer by one
-        factor. Stages that are over, or have steps already, keep these. Few images that a model is fitted to (`init`)
-        are not seen more often, unless scores choose the epoch."""
+        factor. Stages that are over, or have steps already, keep these. Warm-ups are at most a tenth of a stage. Few
+        images that a model is fitted to (`init`) are not seen more often, unless scores choose the epoch."""
         given, done = epochs_of(config), _epochs_done(config, self.images, reached)
         most = 1.0 if config.init and not config.model_stage.score_every and reached == START else MOST_EPOCHS
         room = FULL * 60 * minutes
@@ -129,13 +129,15 @@ class Timing:
         def scaled(factor: float) -> Config:
             wanted = {name: min(math.floor(n * factor), max(n, done[name] + MOST_EPOCHS)) for name, n in given.items()}
             fits = {name: max(wanted[name], done[name], min(1, n)) for name, n in given.items()}
-            fits["model"] = max(fits["model"], done["model"] + (done["model"] == given["model"]))  # a finished run
+            if reached[0] == "model" and done["model"] == given["model"]:  # a finished run
+                fits["model"] = max(fits["model"], done["model"] + 1)
             for name in set(given) - set(_later(reached)):
                 fits[name] = given[name]
             if given["guide"] and "guide" in _later(reached):  # it learns for a shorter time than its flow
                 fits["model"] = max(2, fits["model"])
                 fits["guide"] = max(1, done["guide"], min(fits["guide"], fits["model"] - 1))
-            return with_epochs(config, fits, _picture_epochs(config, fits["model"]))
+            chosen = with_epochs(config, fits, _picture_epochs(config, fits["model"]))
+            return _short_warmups(chosen, self.images) if reached == START else chosen
 
         if self.seconds(scaled(0), reached) > room:
             least = math.ceil(self.seconds(scaled(0), reached) / FULL / 6) / 10
@@ -158,7 +160,8 @@ class Timing:
         how = "measured by a few steps of each stage" if self.whole else "an estimate by a few steps of each stage"
         epochs = {name: n for name, n in epochs_of(config).items() if n and name in _later(reached)}
         stages = ", ".join(f"{name} {plural(n, 'epoch')}" for name, n in epochs.items())
-        takes = f"{'at most ' if early else ''}about {duration(self.seconds(config, reached))}"
+        left = " left" if reached != START else ""
+        takes = f"{'at most ' if early else ''}about {duration(self.seconds(config, reached))}{left}"
         return f"time: {takes} on {self.device} ({stages}; {how})"
 
 
@@ -184,6 +187,15 @@ def _picture_epochs(config: Config, epochs: int) -> int:
     """Epochs between pictures, so that with other epochs of stage two there are as many pictures as before."""
     every, before = config.picture_epochs, config.model_stage.epochs
     return max(1, every * epochs // before) if every < before else max(every, epochs)
+
+
+def _short_warmups(config: Config, count: int) -> Config:
+    per, prior, model = steps_per_epoch(config, count), config.prior_stage, config.model_stage
+    return replace(
+        config,
+        prior_stage=replace(prior, warmup=min(prior.warmup, prior.epochs * per["prior"] // 10)),
+        model_stage=replace(model, warmup=min(model.warmup, model.epochs * per["model"] // 10)),
+    )
 
 
 # --- measuring ---
