@@ -166,10 +166,12 @@ class Timing:
 
 
 def duration(seconds: float) -> str:
-    """Minutes in words, or hours."""
+    """Minutes in words, or hours or days."""
     if seconds < 570:
         return f"{max(0.1, seconds / 60):.1f} minutes"
-    return f"{seconds / 60:,.0f} minutes" if seconds < 2 * 3600 else f"{seconds / 3600:,.1f} hours"
+    if seconds < 2 * 3600:
+        return f"{seconds / 60:.0f} minutes"
+    return f"{seconds / 3600:.1f} hours" if seconds < 48 * 3600 else f"{seconds / 86400:,.0f} days"
 
 
 def _later(reached: Reached) -> tuple[str, ...]:
@@ -223,13 +225,14 @@ def measure(config: Config, data: ImageSet, device: str) -> Timing:
         ink, _ = images.take_ink(torch.arange(n), at, config.data.binarise)
         bound = _clock(lambda: model.elbo(ink) if model.has_likelihood else model.encode(ink), at) / n
         calibrated = _clock(lambda: calibrate(model, images), at) / n
-        drawn = model.sample(1)
-        sample = _clock(lambda: model.sample(1), at)
-        flow = _clock(lambda: model.decode(drawn.drawing), at) if isinstance(model.decoder, Flow) else 0.0
+        once = 1 if isinstance(model.decoder, Flow) else None  # evaluation of a flow, whose time follows from it
+        drawn = model.sample(1, evaluations=once)
+        sample = _clock(lambda: model.sample(1, evaluations=once), at)
+        flow = _clock(lambda: model.decode(drawn.drawing, evaluations=once), at) if once else 0.0
 
     def drawing(samples: int) -> float:
         """Samples are made in batches of fixed sizes."""
-        pictures = -(-samples // flow_batch(at)) * flow
+        pictures = -(-samples // flow_batch(at)) * flow * config.decoder.evaluations
         return -(-samples // fixed_batch(at)) * max(0.0, sample - flow) + pictures
 
     scored = min(s.score_images, validation) if s.score_every else 0
