@@ -25,6 +25,7 @@ from npdraw.cli.verbs import VERBS
 from npdraw.data import load
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.training import timing
 from npdraw.training.timing import Timing
 from npdraw.words import did_you_mean
 
@@ -37,6 +38,13 @@ TINY = [
 
 
 SLOW = Timing({"prior": 1.0, "model": 1.0}, *[0.0] * 7, whole=True, device="cpu", images=57, validation=3)
+
+
+@pytest.fixture(autouse=True)
+def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What training takes is measured by a single step, which is enough here."""
+    monkeypatch.setattr(timing, "REPEATS", 1)
+    monkeypatch.setattr(timing, "STEPS", 1)
 
 
 @pytest.fixture(scope="session")

@@ -41,6 +41,7 @@ class Demo:
 
 MINUTES = 1e6  # most minutes that can be given
 
+
 @dataclass(kw_only=True)
 class Typed:
     """The options of `train` beside those of its config."""
@@ -102,7 +103,8 @@ class Train(Typed):
         itself = derive.is_run(self.target) and out.resolve() == Path(self.target).expanduser().resolve()
         run = prepare(config, data, out, "new" if itself else "kept" if self.minutes else "same")
         lines = plan(run.config, data, device)  # builds the nets without memory, and refuses those that cannot be built
-        timing, goes_on = measure(run.config, data, device) if this_process().world == 1 else None, ""
+        measured = this_process().world == 1 and not run.config.decoder.distilled
+        timing, goes_on = measure(run.config, data, device) if measured else None, ""
         if timing and self.minutes and (itself or not run.started):
             run.plan(timing.fitted(run.config, self.minutes, run.reached))
             lines = plan(run.config, data, device)
@@ -126,8 +128,8 @@ class Train(Typed):
     def _check_minutes(self) -> None:
         if self.minutes is not None and not 0 < self.minutes < MINUTES:
             raise InputError(f"--minutes must be a number of minutes above 0, not {self.minutes:g}")
-        if self.minutes and this_process().world > 1:
-            raise InputError("--minutes is for one process; with several give --epochs and --prior-stage.epochs")
+        if self.minutes and (this_process().world > 1 or self.config.decoder.distilled):
+            raise InputError("--minutes is for one process, and for nets that are not distilled; give --epochs")
 
     def _images(self, config: Config) -> "ImageSet":
         """The images; for the plan of a public set that is not here, its outline."""

@@ -226,9 +226,8 @@ def measure(config: Config, data: ImageSet, device: str) -> Timing:
         bound = _clock(lambda: model.elbo(ink) if model.has_likelihood else model.encode(ink), at) / n
         calibrated = _clock(lambda: calibrate(model, images), at) / n
         once = 1 if isinstance(model.decoder, Flow) else None  # evaluation of a flow, whose time follows from it
-        drawn = model.sample(1, evaluations=once)
         sample = _clock(lambda: model.sample(1, evaluations=once), at)
-        flow = _clock(lambda: model.decode(drawn.drawing, evaluations=once), at) if once else 0.0
+        flow = _clock(lambda: model.decode(images.parses[:1], evaluations=once), at) if once else 0.0
 
     def drawing(samples: int) -> float:
         """Samples are made in batches of fixed sizes."""
