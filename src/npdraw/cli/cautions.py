@@ -4,7 +4,7 @@ from npdraw.config import Config
 from npdraw.data import ImageSet, is_images, select
 from npdraw.words import plural
 
-FEW, ENOUGH = 100, 1000  # images: with fewer a model repeats them; with fewer it should start from a model
+FEW, ENOUGH = 100, 1000  # images: with fewer a model mostly repeats them; with fewer it may start from a model
 
 
 def cautions(config: Config, data: ImageSet) -> list[str]:
@@ -20,7 +20,7 @@ def cautions(config: Config, data: ImageSet) -> list[str]:
     if count < ENOUGH and not config.init:
         ink = config.decoder.likelihood == "bernoulli"
         start = "--init digits" if ink else "--init MODEL (npdraw models lists them)"
-        found.append(f"with fewer than {ENOUGH:,} images it is better to start from a model: {start}")
+        found.append(f"fewer than {ENOUGH:,} images: if a model knows this kind of thing, start from it with {start}")
     if copies := data.duplicates():
         found.append(
             f"{plural(copies, 'image')} of {len(data.train):,} repeat{'s' if copies == 1 else ''} another one exactly; "
