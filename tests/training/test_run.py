@@ -89,19 +89,21 @@ def test_events_hold_the_metrics(finished: Path, tmp_path: Path) -> None:
             assert stage != "prior" or len(events.Scalars("validation")) == 2
 
 
-def test_events_hold_the_pictures(tmp_path: Path) -> None:
-    """By epoch, and the last ones as in the folder. A longer run adds its own."""
+def test_events_hold_the_pictures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same as the folder, by epoch."""
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
+    saved: dict[str, list[Image.Image]] = {"bank": [], "samples": [], "reconstructions": []}
+    monkeypatch.setattr(show, "save_picture", lambda image, path: saved[path.stem].append(image) or path)
     tiny.train(tmp_path / "run", {"picture_epochs": 1, "model_stage": {"epochs": 3}})
     events = EventAccumulator(str(tmp_path / "run" / "events" / "pictures"))
     events.Reload()
     for name in ("samples", "reconstructions"):
         found = events.Images(name)
         assert [event.step for event in found] == [1, 2, 3]
-        last = tmp_path / "run" / "pictures" / f"{name}.png"
-        with Image.open(io.BytesIO(found[-1].encoded_image_string)) as shown, Image.open(last) as kept:
-            assert shown.convert("RGB").tobytes() == kept.convert("RGB").tobytes()
+        for event, image in zip(found, saved[name], strict=True):
+            with Image.open(io.BytesIO(event.encoded_image_string)) as shown:
+                assert shown.convert("RGB").tobytes() == image.convert("RGB").tobytes()
 
 
 def test_metrics_speak_of_bounds_only_where_there_is_one(finished: Path) -> None:
