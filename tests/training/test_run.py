@@ -16,7 +16,7 @@ import yaml
 from PIL import Image
 from torch import nn
 
-from npdraw import store
+from npdraw import show, store
 from npdraw.bank import PartBank
 from npdraw.data import ImageSet
 from npdraw.errors import InputError
