@@ -123,15 +123,16 @@ def test_every_number_says_where_it_comes_from(name: str) -> None:
 def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the true sizes, with small batches and without pictures; saved, loaded to the bit, and sampled from."""
     config, (channels, side, canvas, steps) = preset(name), SIZES[name]
-    flow = config.decoder.likelihood == "flow"  # whose matrices start at 0, so that the innermost move after some steps
-    guided = config.decoder.guide > 0
+    flow = config.decoder.likelihood == "flow"  # whose innermost matrices move in the fourth step: outer ones start at 0
+    guided = config.decoder.guide > 0  # for fewer epochs than the flow
+    flow_epochs, guide_epochs = 1 + flow + guided, 2 * guided
     few = replace(
         config,
         decoder=replace(config.decoder, evaluations=2),
         bank=replace(config.bank, patches=max(300, 2 * config.bank.parts)),
         prior_stage=replace(config.prior_stage, batch=2, epochs=1),
         model_stage=replace(
-            config.model_stage, batch=2, epochs=1 + 3 * flow, guide_epochs=3 * guided, score_every=0
+            config.model_stage, batch=2, warmup=0, epochs=flow_epochs, guide_epochs=guide_epochs, score_every=0
         ),  # of one validation image none
     )
     monkeypatch.setattr("npdraw.prior.fixed_batch", lambda device: 2)
@@ -143,7 +144,7 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
     images = tiny.strokes(5, side, channels)
     model = trainer.train(few, ImageSet(name, images), tmp_path / "run", quiet=True)
 
-    for stage, epochs in (("prior", 1), ("guide", 3 * guided), ("model", 1 + 3 * flow)):
+    for stage, epochs in (("prior", 1), ("guide", guide_epochs), ("model", flow_epochs)):
         ends = [r["step"] for r in tiny.rows(tmp_path / "run", stage) if "total" in r]
         assert ends == [2 * i for i in range(1, epochs + 1)]
     torch.manual_seed(few.seed)

@@ -106,13 +106,17 @@ class Studio:
 
     def __init__(self, page: Any):
         self.page = page
-        self.errors: list[str] = []
-        self.excused = re.compile(r"(?!)")  # which errors a test provokes
-        self.wished = EMPTY
+        self.forget()
         page.add_init_script(WATCH)
         page.on("console", lambda m: self.errors.append(m.text) if m.type in ("error", "warning") else None)
         page.on("pageerror", lambda e: self.errors.append(str(e)))
         page.on("request", self._hear)
+
+    def forget(self) -> None:
+        """Be as new, for the next test."""
+        self.errors: list[str] = []
+        self.excused = re.compile(r"(?!)")  # which errors a test provokes
+        self.wished = EMPTY
 
     def _hear(self, request: Any) -> None:
         if request.url.endswith("/api/decode") and "patient" not in (wish := json.loads(request.post_data)):
@@ -184,20 +188,51 @@ class Studio:
         return str(self.page.locator("#words").inner_text())
 
 
+class Studios:
+    """Opens studios at an address, each in a context of its own. Pages are used again, since a new one starts a process
+    of the browser; those with options are not."""
+
+    def __init__(self, browser: Any, address: str, kind: type[Studio]):
+        self.browser, self.address, self.kind = browser, address, kind
+        self.spare: list[Studio] = []
+
+    @contextmanager
+    def opener(self) -> Iterator[Callable[..., Studio]]:
+        """A function that opens them; afterwards none may have an error that it was not to have."""
+        opened: list[tuple[Studio, bool]] = []
+
+        def make(where: str = "", **context: Any) -> Studio:
+            if self.spare and not context:
+                studio = self.spare.pop()
+            else:
+                options = {"viewport": {"width": 1440, "height": 900}, **context}
+                studio = self.kind(self.browser.new_context(**options).new_page())
+            opened.append((studio, bool(context)))
+            return studio.open(self.address + where)
+
+        yield make
+        for studio, own in opened:
+            if own:
+                studio.page.context.close()
+            else:
+                studio.page.unroute_all(behavior="ignoreErrors")
+                studio.page.evaluate("localStorage.clear()")
+                studio.page.goto("about:blank")
+            assert [error for error in studio.errors if not studio.excused.search(error)] == []
+            if not own:
+                studio.forget()
+                self.spare.append(studio)
+
+
+@pytest.fixture(scope="module")
+def studios(browser: Any, address: str) -> Studios:
+    return Studios(browser, address, Studio)
+
+
 @pytest.fixture
-def new_studio(browser: Any, address: str) -> Iterator[Callable[..., Studio]]:
-    """Opens studios in contexts of their own; afterwards none may have an error that it was not to have."""
-    opened: list[Studio] = []
-
-    def make(where: str = "", **context: Any) -> Studio:
-        page = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **context}).new_page()
-        opened.append(Studio(page))
-        return opened[-1].open(address + where)
-
-    yield make
-    for studio in opened:
-        studio.page.context.close()
-        assert [error for error in studio.errors if not studio.excused.search(error)] == []
+def new_studio(studios: Studios) -> Iterator[Callable[..., Studio]]:
+    with studios.opener() as make:
+        yield make
 
 
 @pytest.fixture
@@ -376,7 +411,8 @@ def test_a_sample_that_is_drawn_on_is_kept(studio: Studio) -> None:
     assert set(drawn) <= {*kept(studio), *(cell for cell in drawn if after[cell] < 0)}
 
 
-def test_a_model_that_has_nothing_to_add_says_so(studio: Studio) -> None:
+def test_a_model_that_has_nothing_to_add_says_so(new_studio: Callable[..., Studio]) -> None:
+    studio = new_studio(color_scheme="light")  # not used again: the clock cannot be taken out of the page
     ending = {"cells": studio.sample(0), "image": base64.b64encode(png(bar())["buffer"]).decode()}
     studio.page.route("**/api/complete", lambda route: route.fulfill(json={"endings": [ending], "effective": 1}))
     studio.page.clock.install()
@@ -513,8 +549,8 @@ def test_an_exported_file_opens_again(studio: Studio, tmp_path: Path) -> None:
         studio.until(lambda now: now == cells, "as sampled")
 
 
-def test_a_link_opens_again(studio: Studio, new_studio: Callable[..., Studio]) -> None:
-    studio.page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+def test_a_link_opens_again(new_studio: Callable[..., Studio]) -> None:
+    studio = new_studio(permissions=["clipboard-read", "clipboard-write"])
     cells = studio.sample(2)
     studio.page.locator("#link").click()
     assert "link is copied" in studio.words()
@@ -745,35 +781,32 @@ def flow_address(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield address.rstrip("/")
 
 
+@pytest.fixture(scope="module")
+def flow_studios(browser: Any, flow_address: str) -> Studios:
+    return Studios(browser, flow_address, Flowing)
+
+
 @pytest.fixture
-def flowing(browser: Any, flow_address: str) -> Iterator[Callable[..., "Flowing"]]:
-    """Opens studios with the flow; afterwards none may have an error."""
-    opened: list[Flowing] = []
-
-    def make(where: str = "", **context: Any) -> Flowing:
-        page = browser.new_context(**{"viewport": {"width": 1440, "height": 900}, **context}).new_page()
-        opened.append(Flowing(page))
-        opened[-1].open(flow_address + where)
-        return opened[-1]
-
-    yield make
-    for studio in opened:
-        studio.page.context.close()
-        assert [error for error in studio.errors if not studio.excused.search(error)] == []
+def flowing(flow_studios: Studios) -> Iterator[Callable[..., Any]]:
+    with flow_studios.opener() as make:
+        yield make
 
 
 class Flowing(Studio):
     """A page with a flow, which keeps all that it asks of it (thumbnails' pictures apart) and what it paints."""
 
     def __init__(self, page: Any):
-        self.wishes: list[dict[str, Any]] = []
-        self.thumbnails: list[dict[str, Any]] = []
-        self.present: list[int] = []  # the drawing, of which the page asks what the model would draw next
         super().__init__(page)
         page.add_init_script(
             """window.pictures = [];
                document.addEventListener('painted', (e) => window.pictures.push(e.target.toDataURL()), true);"""
         )
+
+    def forget(self) -> None:
+        super().forget()
+        self.wishes: list[dict[str, Any]] = []
+        self.thumbnails: list[dict[str, Any]] = []
+        self.present: list[int] = []  # the drawing, of which the page asks what the model would draw next
 
     def _hear(self, request: Any) -> None:
         super()._hear(request)
