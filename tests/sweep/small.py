@@ -1,7 +1,6 @@
 """Sweeps of tiny runs for tests: their file, their processes, and what they wrote."""
 
 import json
-import multiprocessing
 import os
 import time
 from collections.abc import Callable
@@ -14,9 +13,8 @@ import yaml
 from npdraw.files import write_text
 from npdraw.sweep.runs import SweepRun
 from sweep import forked
+from training.tiny import FORKS
 
-FORKS = multiprocessing.get_context("forkserver")  # imports once for all sweeps
-FORKS.set_forkserver_preload(["npdraw.sweep.schedule", "torch.utils.tensorboard", "kmedoids"])
 SHORT = {"prior_stage.epochs": 1, "model_stage.epochs": 1, "checkpoint_steps": 1, "data.validation": 4}
 
 

@@ -2,9 +2,9 @@
 its end."""
 
 import os
-import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -32,10 +32,26 @@ def free_port() -> int:
         return int(s.getsockname()[1])
 
 
-def torchrun(folder: Path, changes: tiny.Settings) -> list[str]:
-    """`torchrun --nproc-per-node 2` on loopback."""
+def torchrun(folder: Path) -> str:
+    """What a run says that `torchrun --nproc-per-node 2` starts, on loopback."""
     where = ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--nnodes", "1"]
-    return ["-m", "torch.distributed.run", "--nproc-per-node", "2", *where, *tiny.command(folder, changes)]
+    command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", *where, *tiny.command(folder, CHANGES)]
+    done = subprocess.run([sys.executable, *command], env=tiny.environment(), capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    return done.stdout
+
+
+def by_torchrun(rank: int, port: int) -> dict[str, str]:
+    """What torchrun tells one of two processes. It takes as long to start as they do."""
+    return {
+        "TORCHELASTIC_RUN_ID": "none",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+        "WORLD_SIZE": "2",
+        "LOCAL_WORLD_SIZE": "2",
+        "RANK": str(rank),
+        "LOCAL_RANK": str(rank),
+    }
 
 
 @pytest.fixture(scope="module")
@@ -50,27 +66,17 @@ def one(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """The same run in two processes that is killed in stage two and goes on, and what it said then."""
     folder = tmp_path_factory.mktemp("two") / "run"
-    process = tiny.spawn(torchrun(folder, CHANGES), pause=0.05)
+    port = free_port()
+    said = [folder.with_name(f"{rank}.txt") for rank in (0, 1)]
+    both = [tiny.Fork(path, folder, CHANGES, 0.05, by_torchrun(rank, port)) for rank, path in enumerate(said)]
     deadline = time.monotonic() + 90
     try:
-        while process.poll() is None and time.monotonic() < deadline and len(tiny.rows(folder, "model")) < 8:
+        while both[0].runs() and time.monotonic() < deadline and len(tiny.rows(folder, "model")) < 8:
             time.sleep(0.01)
     finally:
-        _kill_all(process.pid)
-        out, err = process.communicate()
-    assert process.returncode == -signal.SIGKILL, f"the run ended before it was killed\n{out}\n{err}"
-    return folder, tiny.finish(tiny.spawn(torchrun(folder, CHANGES)))[0]
-
-
-def _kill_all(leader: int) -> None:
-    """Kill torchrun and its workers, which it puts into sessions of their own."""
-    table = subprocess.run(["ps", "-A", "-o", "pid=,ppid="], capture_output=True, text=True, check=True).stdout
-    pairs = [line.split() for line in table.splitlines()]
-    for group in (leader, *(int(pid) for pid, parent in pairs if int(parent) == leader)):
-        try:
-            os.killpg(group, signal.SIGKILL)
-        except ProcessLookupError:  # it is in its parent's group, or over
-            continue
+        for process in both:
+            process.kill()
+    return folder, torchrun(folder)
 
 
 def test_stage_one_has_the_losses_of_one_process(one: Path, two: tuple[Path, str]) -> None:
@@ -134,8 +140,8 @@ def job_with_a_free_port() -> int:
 def test_srun_is_as_torchrun(two: tuple[Path, str], tmp_path: Path) -> None:
     """The same losses to the bit, one writer, and one voice."""
     job = job_with_a_free_port()
-    tasks = [tiny.spawn(tiny.command(tmp_path / "run", CHANGES), more=by_srun(rank, 2, job)) for rank in (0, 1)]
-    said = [tiny.finish(task)[0] for task in tasks]
+    tasks = [tiny.Fork(tmp_path / f"{i}.txt", tmp_path / "run", CHANGES, more=by_srun(i, 2, job)) for i in (0, 1)]
+    said = [task.finish() for task in tasks]
     assert tiny.rows(tmp_path / "run") == tiny.rows(two[0])
     assert not tiny.differing(tiny.weights(tmp_path / "run"), tiny.weights(two[0]))
     assert "building a bank" in said[0] and said[1] == ""

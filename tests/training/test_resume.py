@@ -38,18 +38,16 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def kill(folder: Path, stage: str) -> None:
     """Run the command until it is some steps past a checkpoint of a stage, then kill its whole process group."""
-    process = tiny.spawn(tiny.command(folder, CHANGES), pause=0.05)
+    run = tiny.Fork(folder.with_name(f"{stage}.txt"), folder, CHANGES, pause=0.05)
     deadline = time.monotonic() + 60
     try:
-        while process.poll() is None and time.monotonic() < deadline:
+        while run.runs() and time.monotonic() < deadline:
             steps = [r["step"] for r in tiny.rows(folder, stage)]
             if steps and steps[-1] > EVERY and steps[-1] % EVERY == 3:
                 break
             time.sleep(0.005)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        out, err = process.communicate()
-    assert process.returncode == -signal.SIGKILL, f"the run ended before it was killed\n{out}\n{err}"
+        run.kill()
     _, saved, step = tiny.checkpoint(folder)
     logged = tiny.rows(folder)[-1]
     assert saved == logged["stage"] == stage
@@ -66,8 +64,7 @@ def test_killed_in_both_stages_ends_in_the_same_bits(whole: Path, tmp_path: Path
         (last.parent / f".{last.name}.1.tmp").write_bytes(last.read_bytes()[:1000])
         with open(folder / "metrics.jsonl", "a") as file:
             file.write('{"stage": "prior", "st')  # a line that was cut off
-    out, _ = tiny.finish(tiny.spawn(tiny.command(folder, CHANGES)))
-    assert "continuing the run" in out
+    assert "continuing the run" in tiny.Fork(tmp_path / "last.txt", folder, CHANGES).finish()
     assert not tiny.differing(tiny.weights(folder), tiny.weights(whole))
     assert tiny.rows(folder) == tiny.rows(whole)
     assert not tiny.differing(tiny.checkpoint(folder)[0], tiny.checkpoint(whole)[0])

@@ -6,10 +6,12 @@ interrupt a run in the middle of a stage.
 """
 
 import json
+import multiprocessing
 import os
-import subprocess
+import signal
 import sys
 import time
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +40,8 @@ SETTINGS: dict[str, Any] = {
 }
 Settings = dict[str, Any]
 CURVES = curves  # the real function, which most tests replace
+FORKS = multiprocessing.get_context("forkserver")  # imports once for all processes of these tests and of sweeps
+FORKS.set_forkserver_preload(["npdraw.sweep.schedule", "torch.utils.tensorboard", "kmedoids"])
 
 
 def config(changes: Settings | None = None) -> Config:
@@ -121,24 +125,46 @@ def environment(pause: float = 0.0) -> dict[str, str]:
     return {**inherited, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "TINY_PAUSE": str(pause)}
 
 
-def spawn(arguments: list[str], pause: float = 0.0, more: dict[str, str] | None = None) -> "subprocess.Popen[str]":
-    """Start Python with these arguments and more variables, in a process group of its own."""
-    pipe = subprocess.PIPE
-    return subprocess.Popen(
-        [sys.executable, *arguments],
-        env=environment(pause) | (more or {}),
-        stdout=pipe,
-        stderr=pipe,
-        text=True,
-        start_new_session=True,
-    )
+class Fork:
+    """`main` in a process and a process group of its own, with more environment variables. `said`: a new file for its
+    output; its errors go to another beside it."""
+
+    def __init__(
+        self, said: Path, folder: Path, changes: Settings, pause: float = 0.0, more: dict[str, str] | None = None
+    ):
+        self.said, self.errors = said, said.with_suffix(".err")
+        given = (said, self.errors, environment(pause) | (more or {}), str(folder), json.dumps(changes))
+        self.process: BaseProcess = FORKS.Process(target=forked, args=given, daemon=True)
+        self.process.start()
+
+    def runs(self) -> bool:
+        return self.process.is_alive()
+
+    def kill(self) -> None:
+        """End it, and all that it started, as if the machine were switched off. It must not have ended before."""
+        assert self.process.pid is not None
+        os.killpg(self.process.pid, signal.SIGKILL)
+        self._ends(-signal.SIGKILL)
+
+    def finish(self) -> str:
+        """Wait for it; it must succeed. Returns its output."""
+        self._ends(0)
+        return self.said.read_text()
+
+    def _ends(self, code: int) -> None:
+        self.process.join(120)
+        told = [path.read_text() for path in (self.said, self.errors) if path.is_file()]
+        assert self.process.exitcode == code, "\n".join([f"exit {self.process.exitcode}", *told])
 
 
-def finish(process: "subprocess.Popen[str]", seconds: float = 120) -> tuple[str, str]:
-    """Wait for a process that must succeed. Returns its output and its errors."""
-    out, err = process.communicate(timeout=seconds)
-    assert process.returncode == 0, f"exit {process.returncode}\n{out}\n{err}"
-    return out, err
+def forked(said: Path, errors: Path, environment: dict[str, str], *given: str) -> None:
+    os.setsid()
+    os.environ.clear()
+    os.environ.update(environment)
+    for number, path in ((1, said), (2, errors)):
+        with open(path, "wb") as file:
+            os.dup2(file.fileno(), number)
+    main(*given)
 
 
 def main(folder: str, changes: str) -> None:
