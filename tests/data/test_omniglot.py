@@ -5,6 +5,7 @@ import random
 import shutil
 import zipfile
 from fractions import Fraction
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -76,6 +77,7 @@ def small(monkeypatch: pytest.MonkeyPatch, url: str | None = None) -> None:
     monkeypatch.setattr(omniglot, "BLOCK", 32)  # so that a character lies across two blocks
 
 
+@cache
 def shrunk(content: bytes) -> list[list[int]]:
     """28 x 28 of a PNG file: each pixel as 4 x 4 small ones, of which a cell counts 15 x 15."""
     with Image.open(io.BytesIO(content)) as image:
@@ -86,9 +88,6 @@ def shrunk(content: bytes) -> list[list[int]]:
         [int(Fraction(255 * int(fine[y : y + 15, x : x + 15].sum()), 225) + Fraction(1, 2)) for x in range(0, 420, 15)]
         for y in range(0, 420, 15)
     ]
-
-
-SHRUNK = {path: shrunk(content) for path, content in EVERY.items()}
 
 
 def check(images: ImageSet) -> None:
@@ -106,7 +105,7 @@ def check(images: ImageSet) -> None:
             place = 20 * character + drawer
             assert paths[place].split("/")[1] == ALPHABETS[alphabet]
             assert paths[place].endswith(f"_{drawer + 1:02d}.png")
-            assert image[0] == SHRUNK[paths[place]]
+            assert image[0] == shrunk(EVERY[paths[place]])
             places.append(place)
         assert places == sorted(places)
         assert np.bincount(labels["character"]).tolist() == [len(found) // 7] * 7

@@ -10,10 +10,10 @@ from typing import Any
 
 import yaml
 
+from forks import FORKS
 from npdraw.files import write_text
 from npdraw.sweep.runs import SweepRun
 from sweep import forked
-from training.tiny import FORKS
 
 SHORT = {"prior_stage.epochs": 1, "model_stage.epochs": 1, "checkpoint_steps": 1, "data.validation": 4}
 

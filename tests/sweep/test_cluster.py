@@ -4,9 +4,9 @@ import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
-from ray.cluster_utils import Cluster as Nodes
 
 from npdraw.cli.main import main
 from npdraw.sweep.cluster import Cluster
@@ -23,8 +23,10 @@ HOST = "127.0.0.1"
 
 
 @pytest.fixture(scope="module")
-def nodes() -> Iterator[Nodes]:
+def nodes() -> Iterator[Any]:
     """A cluster of one node, with two cores and the name of a GPU. It and all that it wrote are gone afterwards."""
+    from ray.cluster_utils import Cluster as Nodes  # here, since every worker reads this file
+
     with (
         tempfile.TemporaryDirectory(prefix="ray", ignore_cleanup_errors=True) as folder,  # sockets need a short path
         pytest.MonkeyPatch.context() as patch,
@@ -41,7 +43,7 @@ def nodes() -> Iterator[Nodes]:
 
 
 @pytest.mark.long
-def test_a_lost_node_changes_nothing(home: Path, whole: Path, nodes: Nodes) -> None:
+def test_a_lost_node_changes_nothing(home: Path, whole: Path, nodes: Any) -> None:
     lost = nodes.add_node(num_cpus=1, node_ip_address=HOST)
     sweep()
     process = start("out", "--on", "auto")
@@ -54,7 +56,7 @@ def test_a_lost_node_changes_nothing(home: Path, whole: Path, nodes: Nodes) -> N
 
 
 @pytest.mark.long
-def test_runs_share_gpus_and_nodes_must_see_their_folder(home: Path, nodes: Nodes) -> None:
+def test_runs_share_gpus_and_nodes_must_see_their_folder(home: Path, nodes: Any) -> None:
     (run,) = read(sweep(axes=None, seeds=None), Path("out").absolute(), None, False)
     place = Cluster("auto", "auto", 6, True)
     assert (place.device, place.share, place.slots) == ("cuda", {"num_cpus": 1.0, "num_gpus": 0.1666}, 6)

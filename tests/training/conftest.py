@@ -1,6 +1,25 @@
 """What tests of training share."""
 
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
+from PIL import Image
+
+from npdraw import show
+
+
+@pytest.fixture(scope="module", autouse=True)
+def small_pictures() -> Iterator[None]:
+    """The pictures of runs are written at an eighth of their size: to compress them takes a fifth of a tiny run."""
+    whole = show.save_picture
+
+    def save_picture(image: Image.Image, path: Path) -> Path:
+        return whole(image.reduce(8), path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(show, "save_picture", save_picture)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -36,7 +36,9 @@ def torchrun(folder: Path) -> str:
     """What a run says that `torchrun --nproc-per-node 2` starts, on loopback."""
     where = ["--master-addr", "127.0.0.1", "--master-port", str(free_port()), "--nnodes", "1"]
     command = ["-m", "torch.distributed.run", "--nproc-per-node", "2", *where, *tiny.command(folder, CHANGES)]
-    done = subprocess.run([sys.executable, *command], env=tiny.environment(), capture_output=True, text=True, timeout=120)
+    done = subprocess.run(
+        [sys.executable, *command], env=tiny.environment(), capture_output=True, text=True, timeout=120
+    )
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     return done.stdout
 
@@ -68,7 +70,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     folder = tmp_path_factory.mktemp("two") / "run"
     port = free_port()
     said = [folder.with_name(f"{rank}.txt") for rank in (0, 1)]
-    both = [tiny.Fork(path, folder, CHANGES, 0.05, by_torchrun(rank, port)) for rank, path in enumerate(said)]
+    both = [tiny.fork(path, folder, CHANGES, 0.05, by_torchrun(rank, port)) for rank, path in enumerate(said)]
     deadline = time.monotonic() + 90
     try:
         while both[0].runs() and time.monotonic() < deadline and len(tiny.rows(folder, "model")) < 8:
@@ -140,7 +142,7 @@ def job_with_a_free_port() -> int:
 def test_srun_is_as_torchrun(two: tuple[Path, str], tmp_path: Path) -> None:
     """The same losses to the bit, one writer, and one voice."""
     job = job_with_a_free_port()
-    tasks = [tiny.Fork(tmp_path / f"{i}.txt", tmp_path / "run", CHANGES, more=by_srun(i, 2, job)) for i in (0, 1)]
+    tasks = [tiny.fork(tmp_path / f"{i}.txt", tmp_path / "run", CHANGES, more=by_srun(i, 2, job)) for i in (0, 1)]
     said = [task.finish() for task in tasks]
     assert tiny.rows(tmp_path / "run") == tiny.rows(two[0])
     assert not tiny.differing(tiny.weights(tmp_path / "run"), tiny.weights(two[0]))

@@ -38,7 +38,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def kill(folder: Path, stage: str) -> None:
     """Run the command until it is some steps past a checkpoint of a stage, then kill its whole process group."""
-    run = tiny.Fork(folder.with_name(f"{stage}.txt"), folder, CHANGES, pause=0.05)
+    run = tiny.fork(folder.with_name(f"{stage}.txt"), folder, CHANGES, pause=0.05)
     deadline = time.monotonic() + 60
     try:
         while run.runs() and time.monotonic() < deadline:
@@ -64,7 +64,7 @@ def test_killed_in_both_stages_ends_in_the_same_bits(whole: Path, tmp_path: Path
         (last.parent / f".{last.name}.1.tmp").write_bytes(last.read_bytes()[:1000])
         with open(folder / "metrics.jsonl", "a") as file:
             file.write('{"stage": "prior", "st')  # a line that was cut off
-    assert "continuing the run" in tiny.Fork(tmp_path / "last.txt", folder, CHANGES).finish()
+    assert "continuing the run" in tiny.fork(tmp_path / "last.txt", folder, CHANGES).finish()
     assert not tiny.differing(tiny.weights(folder), tiny.weights(whole))
     assert tiny.rows(folder) == tiny.rows(whole)
     assert not tiny.differing(tiny.checkpoint(folder)[0], tiny.checkpoint(whole)[0])

@@ -6,12 +6,9 @@ interrupt a run in the middle of a stage.
 """
 
 import json
-import multiprocessing
 import os
-import signal
 import sys
 import time
-from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +16,7 @@ import torch
 from torch import Tensor
 
 import npdraw
+from forks import Fork
 from npdraw.bank import PartBank
 from npdraw.config import Config, from_dict
 from npdraw.data import ImageSet
@@ -40,8 +38,6 @@ SETTINGS: dict[str, Any] = {
 }
 Settings = dict[str, Any]
 CURVES = curves  # the real function, which most tests replace
-FORKS = multiprocessing.get_context("forkserver")  # imports once for all processes of these tests and of sweeps
-FORKS.set_forkserver_preload(["npdraw.sweep.schedule", "torch.utils.tensorboard", "kmedoids"])
 
 
 def config(changes: Settings | None = None) -> Config:
@@ -121,50 +117,13 @@ def environment(pause: float = 0.0) -> dict[str, str]:
     """This environment with the same npdraw and one thread, without variables of torchrun, SLURM or colours."""
     unwanted = ("RANK", "WORLD_SIZE", "LOCAL_", "MASTER_", "TORCHELASTIC_", "SLURM_", "FORCE_COLOR", "TTY_")
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(unwanted)}
-    source = str(Path(npdraw.__file__).parent.parent)
-    return {**inherited, "PYTHONPATH": source, "OMP_NUM_THREADS": "1", "TINY_PAUSE": str(pause)}
+    source = [str(path) for path in (Path(npdraw.__file__).parent.parent, Path(__file__).parents[1])]
+    return {**inherited, "PYTHONPATH": os.pathsep.join(source), "OMP_NUM_THREADS": "1", "TINY_PAUSE": str(pause)}
 
 
-class Fork:
-    """`main` in a process and a process group of its own, with more environment variables. `said`: a new file for its
-    output; its errors go to another beside it."""
-
-    def __init__(
-        self, said: Path, folder: Path, changes: Settings, pause: float = 0.0, more: dict[str, str] | None = None
-    ):
-        self.said, self.errors = said, said.with_suffix(".err")
-        given = (said, self.errors, environment(pause) | (more or {}), str(folder), json.dumps(changes))
-        self.process: BaseProcess = FORKS.Process(target=forked, args=given, daemon=True)
-        self.process.start()
-
-    def runs(self) -> bool:
-        return self.process.is_alive()
-
-    def kill(self) -> None:
-        """End it, and all that it started, as if the machine were switched off. It must not have ended before."""
-        assert self.process.pid is not None
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self._ends(-signal.SIGKILL)
-
-    def finish(self) -> str:
-        """Wait for it; it must succeed. Returns its output."""
-        self._ends(0)
-        return self.said.read_text()
-
-    def _ends(self, code: int) -> None:
-        self.process.join(120)
-        told = [path.read_text() for path in (self.said, self.errors) if path.is_file()]
-        assert self.process.exitcode == code, "\n".join([f"exit {self.process.exitcode}", *told])
-
-
-def forked(said: Path, errors: Path, environment: dict[str, str], *given: str) -> None:
-    os.setsid()
-    os.environ.clear()
-    os.environ.update(environment)
-    for number, path in ((1, said), (2, errors)):
-        with open(path, "wb") as file:
-            os.dup2(file.fileno(), number)
-    main(*given)
+def fork(said: Path, folder: Path, changes: Settings, pause: float = 0.0, more: dict[str, str] | None = None) -> Fork:
+    """`main` in a process of its own, with more environment variables. What it prints goes to the file `said`."""
+    return Fork(said, environment(pause) | (more or {}), main, str(folder), json.dumps(changes))
 
 
 def main(folder: str, changes: str) -> None:
