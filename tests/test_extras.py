@@ -47,6 +47,13 @@ def bare(folder: Path, *commands: str) -> list[tuple[int, str]]:
     return [(code, said) for code, said in map(json.loads, done.stdout.splitlines())]
 
 
+def test_light_work_loads_no_heavy_package() -> None:
+    code = "import sys, npdraw.evaluation.kernel, npdraw.show; npdraw.data.load('digits'); print(*sys.modules)"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    assert {"torchmetrics", "matplotlib", "imageio", "imageio_ffmpeg", "mlxtend", "pandas"}.isdisjoint(found)
+    assert "npdraw.data.digits" in found
+
+
 def test_what_works_without_extras_and_what_the_rest_says(tmp_path: Path) -> None:
     """One process for all, since each takes seconds to start."""
     (tmp_path / "pictures").mkdir()

