@@ -123,9 +123,7 @@ def test_every_number_says_where_it_comes_from(name: str) -> None:
 def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """At the true sizes, with small batches and without pictures; saved, loaded to the bit, and sampled from."""
     config, (channels, side, canvas, steps) = preset(name), SIZES[name]
-    flow = (
-        config.decoder.likelihood == "flow"
-    )  # its innermost matrices move in the fourth step: outer ones start at 0
+    flow = config.decoder.likelihood == "flow"  # its innermost matrices move in the fourth step: outer ones start at 0
     guided = config.decoder.guide > 0  # for fewer epochs than the flow
     flow_epochs, guide_epochs = 1 + flow + guided, 2 * guided
     few = replace(

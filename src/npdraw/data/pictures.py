@@ -109,11 +109,8 @@ def prepare_pictures(
             "replace or remove them"
         )
     writer.names = {"class": tuple(map(str, classes))} if classes else {}
+    _note_broken(writer, broken)
     colour = writer.shapes["train"][1] == 3
-    if broken:
-        more = f" and {len(broken) - NAMED:,} more, which npdraw data info lists" if len(broken) > NAMED else ""
-        writer.notes.append(f"skipped {plural(len(broken), 'broken file')}: {', '.join(broken[:NAMED])}{more}")
-        (writer.folder / BROKEN).write_text("\n".join(broken) + "\n", encoding="utf-8")
     if colour and reading.colour == "auto" and greys:
         writer.notes.append(
             f"{plural(greys, 'grey picture')} among {len(everything) - len(broken):,} read as colour "
@@ -127,6 +124,19 @@ def prepare_pictures(
     if lost:
         others = f" and {len(lost) - 1:,} more of {len(everything):,}" if len(lost) > 1 else ""
         writer.notes.append(LOST.format(f"{lost[0]}{others}", _named(paper)))
+    _invert_paper(writer, reading, colour)
+
+
+def _note_broken(writer: Writer, broken: list[str]) -> None:
+    """Note the files that were skipped: some by name, all of them in a file."""
+    if broken:
+        more = f" and {len(broken) - NAMED:,} more, which npdraw data info lists" if len(broken) > NAMED else ""
+        writer.notes.append(f"skipped {plural(len(broken), 'broken file')}: {', '.join(broken[:NAMED])}{more}")
+        (writer.folder / BROKEN).write_text("\n".join(broken) + "\n", encoding="utf-8")
+
+
+def _invert_paper(writer: Writer, reading: Reading, colour: bool) -> None:
+    """Exchange light and dark where that is asked for, or where grey pictures look like ink on paper."""
     on_paper = reading.invert == "auto" and looks_like_paper(writer.some("train", LOOKED_AT))
     if reading.invert == "yes" or (on_paper and not colour):
         writer.invert()

@@ -168,6 +168,69 @@ def _mean(fabric: Fabric, value: Tensor) -> Tensor:
     return reduced
 
 
+@dataclass
+class Meter:
+    """Adds up the losses of a stage's steps and logs their means."""
+
+    fabric: Fabric
+    run: Run
+    stage: Stage
+    trained: list[nn.Parameter]
+    batch: int  # images per step over all processes
+    total: int  # steps of the stage
+
+    def __post_init__(self) -> None:
+        self._restart()
+
+    def _restart(self) -> None:
+        self.sums: dict[str, Tensor] = {}
+        self.steps, self.began = 0, time.monotonic()
+
+    def add(self, losses: Any) -> None:
+        self.steps += 1
+        for name, value in losses._asdict().items():
+            self.sums[name] = self.sums.get(name, 0) + value.detach()
+
+    def flush(self, step: int) -> str:
+        """Log the mean losses since the last call. A loss that is not finite ends the run here."""
+        if not self.steps:
+            return ""
+        run, stage = self.run, self.stage
+        means = {k: float(_mean(self.fabric, v / self.steps)) for k, v in self.sums.items()}
+        size = float(torch.stack(torch._foreach_norm([p.detach() for p in self.trained])).sum())  # after the step
+        if not all(math.isfinite(v) for v in (size, *means.values())):
+            raise TrainingError(
+                f"the loss is not finite at step {step} of stage {stage.name}; the last good checkpoint is kept in "
+                f"{run.folder}. Lower --{stage.setting.partition('.')[0]}.rate (now {stage.rate:g}) and train in a new "
+                "folder"
+            )
+        speed = self.steps * self.batch / (time.monotonic() - self.began)
+        rate = rate_at(stage, step - 1, self.total)
+        run.log(stage.name, step, {**means, "rate": rate, "images_per_second": speed})
+        self._restart()
+        return f"loss {means['total']:.4g}, {speed:,.0f} images/s"
+
+
+def _begin(
+    run: Run, stage: Stage, trained: list[nn.Parameter], device: torch.device
+) -> tuple[int, torch.optim.Optimizer, Average]:
+    """The step to go on with, the optimizer and the average; the objective then has the weights that belong to them, on
+    the device. All of them are new, or the run's checkpoint's if it is of this stage."""
+    saved_stage, step, tensors = run.load()
+    step = step if saved_stage == stage.name else 0
+    if step:
+        own = group(tensors, "weights.")
+        run.expect(own, stage.objective.state_dict(), "weights.")
+        stage.objective.load_state_dict(own)
+    stage.objective.to(device)
+    optimizer = make_optimizer(trained, stage, device)
+    average = Average(trained, stage.ema)
+    if step:
+        _continue(run, stage, step, tensors, optimizer, average)
+    run.rewind(stage.name, step)
+    return step, optimizer, average
+
+
 def _continue(
     run: Run, stage: Stage, step: int, tensors: dict[str, Tensor], optimizer: torch.optim.Optimizer, average: Average
 ) -> None:  # fmt: skip
@@ -200,19 +263,8 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
     per_epoch, share = count // batch, batch // fabric.world_size
     total = stage.epochs * per_epoch
     fabric.barrier()  # the first process may still write the last checkpoint of the stage before
-    saved_stage, step, tensors = run.load()
-    step = step if saved_stage == stage.name else 0
-    if step:
-        own = group(tensors, "weights.")
-        run.expect(own, stage.objective.state_dict(), "weights.")
-        stage.objective.load_state_dict(own)
     trained = [p for p in stage.objective.parameters() if p.requires_grad]
-    stage.objective.to(device)
-    optimizer = make_optimizer(trained, stage, device)
-    average = Average(trained, stage.ema)
-    if step:
-        _continue(run, stage, step, tensors, optimizer, average)
-    run.rewind(stage.name, step)
+    step, optimizer, average = _begin(run, stage, trained, device)
     if config.compile or (config.precision == "auto" and device.type == "cuda"):
         stage.objective.compile(mode=COMPILE)
     objective, wrapped = fabric.setup(stage.objective, optimizer)
@@ -226,27 +278,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
         state |= {f"extra.{k}": v for k, v in stage.extra.items()} | pack_optimizer(optimizer)
         run.save(stage.name, at, state)
 
-    sums: dict[str, Tensor] = {}
-    since, began = 0, time.monotonic()
-
-    def flush() -> str:
-        """Log the mean metrics since the last call. A loss that is not finite ends the run here."""
-        nonlocal sums, since, began
-        if not since:
-            return ""
-        means = {k: float(_mean(fabric, v / since)) for k, v in sums.items()}
-        size = float(torch.stack(torch._foreach_norm([p.detach() for p in trained])).sum())  # the next step's weights
-        if not all(math.isfinite(v) for v in (size, *means.values())):
-            raise TrainingError(
-                f"the loss is not finite at step {step} of stage {stage.name}; the last good checkpoint is kept in "
-                f"{run.folder}. Lower --{stage.setting.partition('.')[0]}.rate (now {stage.rate:g}) and train in a new "
-                "folder"
-            )
-        speed = since * batch / (time.monotonic() - began)
-        run.log(stage.name, step, {**means, "rate": rate_at(stage, step - 1, total), "images_per_second": speed})
-        sums, since, began = {}, 0, time.monotonic()
-        return f"loss {means['total']:.4g}, {speed:,.0f} images/s"
-
+    meter = Meter(fabric, run, stage, trained, batch, total)
     progress.start(f"stage {stage.name}", total, step, early=stage.patience > 0)
     indices = order(count, config.seed, stage.name, step // per_epoch).to(device)
     with enough_memory(device, f"--{stage.setting} (now {batch})"), interruptible(fabric.world_size == 1) as asked:
@@ -263,21 +295,20 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
             wrapped.step()
             wrapped.zero_grad()
             average.update(step)
-            step, since = step + 1, since + 1
-            for name, value in losses._asdict().items():
-                sums[name] = sums.get(name, 0) + value.detach()
-            text = flush() if step % config.log_steps == 0 else ""
+            step += 1
+            meter.add(losses)
+            text = meter.flush(step) if step % config.log_steps == 0 else ""
             if step % per_epoch == 0:
-                text = flush() or text
+                text = meter.flush(step) or text
                 average.swap()
                 found = stage.after_epoch(epoch, step)
                 average.swap()
                 if found:
                     run.log(stage.name, step, found)
                 objective.train()
-                began = time.monotonic()
+                meter.began = time.monotonic()
             if step % config.checkpoint_steps == 0 or step == total or stage.over() or asked():
-                text = flush() or text
+                text = meter.flush(step) or text
                 save(step)
             progress.step(text)
             if asked():
