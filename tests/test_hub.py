@@ -7,18 +7,17 @@ import base64
 import contextlib
 import hashlib
 import json
-import os
 import re
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from data.serving import listening, only_hub
 from npdraw import NPDraw, hub, pretrained, store
 from npdraw.errors import InputError
 
@@ -117,15 +116,8 @@ def git(content: bytes) -> str:
 def served(repos: dict[str, list[Files]]) -> Iterator[tuple[str, type[Hub]]]:
     """The address of a hub, and what it knows."""
     handler = type("Here", (Hub,), {"repos": repos, "requests": [], "private": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", handler
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(handler) as url:
+        yield url, handler
 
 
 # Runs lines one after the other and prints what each of them gives.
@@ -147,16 +139,7 @@ for line in json.loads(sys.argv[1]):
 
 def run(folder: Path, url: str, *lines: str, token: str = "hf_ours") -> list[Any]:
     """What lines give in a process that knows no hub but the one at `url`."""
-    environment = os.environ | {
-        "HF_ENDPOINT": url,
-        "HF_HOME": str(folder / "home"),
-        "HF_TOKEN": token,
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_XET": "1",
-        "NO_PROXY": "127.0.0.1",
-        "PYTHONPATH": str(Path(store.__file__).parents[1]),
-    }
+    environment = only_hub(url, folder) | {"HF_TOKEN": token}
     command = [sys.executable, "-c", SCRIPT, json.dumps(lines)]
     done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr

@@ -1,6 +1,7 @@
 """A web server on loopback that serves small files in place of the published ones."""
 
 import hashlib
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -9,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from typing import NamedTuple
 
+import npdraw
 from npdraw.data.fetch import Remote
 
 
@@ -41,15 +43,35 @@ def served(contents: Mapping[str, bytes]) -> Iterator[Server]:
         def log_message(self, format: str, *args: object) -> None:
             pass
 
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    with listening(Handler) as url:
+        yield Server(url, requests, starts)
+
+
+@contextmanager
+def listening(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """Answer requests with a handler, as long as the context lasts. Gives the address."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     thread = threading.Thread(target=server.serve_forever, args=(0.01,))
     thread.start()
     try:
-        yield Server(f"http://127.0.0.1:{server.server_port}", requests, starts)
+        yield f"http://127.0.0.1:{server.server_port}"
     finally:
         server.shutdown()
         thread.join()
         server.server_close()
+
+
+def only_hub(url: str, folder: Path) -> dict[str, str]:
+    """The environment of a process that knows no hub but the one at `url`, and keeps what it fetches in a folder."""
+    return os.environ | {
+        "HF_ENDPOINT": url,
+        "HF_HOME": str(folder / "home"),
+        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
+        "HF_HUB_DISABLE_TELEMETRY": "1",
+        "HF_HUB_DISABLE_XET": "1",
+        "NO_PROXY": "127.0.0.1",
+        "PYTHONPATH": str(Path(npdraw.__file__).parents[1]),
+    }
 
 
 def local(remote: Remote, content: bytes, url: str | None = None) -> Remote:

@@ -4,12 +4,10 @@ import contextlib
 import hashlib
 import io
 import json
-import os
 import subprocess
 import sys
-import threading
 from collections.abc import Iterator
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs
@@ -22,6 +20,7 @@ from huggingface_hub.errors import LocalEntryNotFoundError
 from PIL import Image
 from pyarrow import parquet
 
+from data.serving import listening, only_hub
 from npdraw.config import Reading
 from npdraw.data import hub_datasets as module
 from npdraw.data.hub_datasets import load_hub
@@ -143,29 +142,13 @@ def hub(contents: dict[str, dict[str, bytes]], wrong: dict[str, bytes]) -> Itera
     """The address of a hub, and what it is asked for."""
     requests: list[str] = []
     handler = type("Here", (Hub,), {"contents": contents, "wrong": wrong, "requests": requests})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-    thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-    thread.start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}", requests
-    finally:
-        server.shutdown()
-        thread.join()
-        server.server_close()
+    with listening(handler) as url:
+        yield url, requests
 
 
 def run(folder: Path, url: str, *sources: tuple[str, str], **variables: str) -> list[Any]:
     """What became of each source and size, in a process that knows no hub but the one at `url`."""
-    environment = os.environ | {
-        "HF_ENDPOINT": url,
-        "HF_HOME": str(folder / "home"),
-        "HF_HUB_DISABLE_PROGRESS_BARS": "1",
-        "HF_HUB_DISABLE_TELEMETRY": "1",
-        "HF_HUB_DISABLE_XET": "1",
-        "NO_PROXY": "127.0.0.1",
-        "PYTHONPATH": str(Path(module.__file__).parents[2]),
-        **variables,
-    }
+    environment = only_hub(url, folder) | variables
     command = [sys.executable, "-c", SCRIPT, str(folder), json.dumps(sources)]
     done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
     assert done.returncode == 0, done.stderr
