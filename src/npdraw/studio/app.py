@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from functools import partial
 from importlib import resources
-from typing import Any
+from typing import Any, NamedTuple
 
 from fastapi import FastAPI, Request, Response
 from fastapi.exceptions import RequestValidationError
@@ -42,15 +42,27 @@ def guarded(service: Service, hosts: frozenset[str], token: str | None) -> Guard
     return Guard(app, hosts, token, limits)
 
 
+class Lanes(NamedTuple):
+    """Where requests wait, by how long their work takes."""
+
+    quick: Lane
+    pictures: Lane
+    full: Lane
+    slow: Lane
+    behind: Lane
+    """Patient requests, which let all others go first."""
+
+
 def make_app(service: Service) -> FastAPI:
     quick, pictures = Lane("studio-quick", WAIT), Lane("studio-pictures", WAIT)
     full, slow = Lane("studio-full", WAIT), Lane("studio-slow", WAIT)
     behind = Lane("studio-behind", PATIENT_WAIT, (quick, pictures, full, slow))
+    lanes = Lanes(quick, pictures, full, slow, behind)
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         yield
-        for lane in (quick, pictures, full, slow, behind):
+        for lane in lanes:
             lane.close()
 
     refusals: dict[int | str, dict[str, Any]] = {
@@ -68,6 +80,12 @@ def make_app(service: Service) -> FastAPI:
     )
     _tell_errors(app)
     _serve_page(app)
+    _answer(app, service, lanes)
+    return app
+
+
+def _answer(app: FastAPI, service: Service, lanes: Lanes) -> None:
+    """Answer the requests of the API, each in its lane."""
 
     @app.get("/api/model")
     async def model() -> schemas.About:
@@ -79,43 +97,42 @@ def make_app(service: Service) -> FastAPI:
 
     @app.post("/api/decode", response_class=Response, responses=_file("image/png", "application/octet-stream"))
     async def decode(body: schemas.Drawn, request: Request) -> Response:
-        lane = behind if body.patient else pictures if service.is_quick(body.evaluations) else full
+        own = lanes.pictures if service.is_quick(body.evaluations) else lanes.full
+        lane = lanes.behind if body.patient else own
         image = await lane.do(request, partial(service.decode, body))
         return Response(image, media_type="application/octet-stream" if body.raw else "image/png")
 
     @app.post("/api/next")
     async def next_(body: schemas.Next, request: Request) -> schemas.Odds:
-        return await quick.do(request, lambda: service.next(body.cells, body.cell))
+        return await lanes.quick.do(request, lambda: service.next(body.cells, body.cell))
 
     @app.post("/api/compose")
     async def compose(body: schemas.Composing, request: Request) -> schemas.Cut:
-        return await quick.do(request, lambda: service.compose(body.a, body.b, body.places))
+        return await lanes.quick.do(request, lambda: service.compose(body.a, body.b, body.places))
 
     @app.post("/api/draw", openapi_extra=_raw("application/octet-stream"))
     async def draw(request: Request) -> schemas.Cut:
         data = await request.body()
-        return await quick.do(request, lambda: service.draw(data))
+        return await lanes.quick.do(request, lambda: service.draw(data))
 
     @app.post("/api/sample")
     async def sample(body: schemas.Sampling, request: Request) -> schemas.Samples:
-        return await slow.do(request, partial(service.sample, body))
+        return await lanes.slow.do(request, partial(service.sample, body))
 
     @app.post("/api/complete")
     async def complete(body: schemas.Completing, request: Request) -> schemas.Endings:
-        return await slow.do(request, partial(service.complete, body))
+        return await lanes.slow.do(request, partial(service.complete, body))
 
     @app.post("/api/read", openapi_extra=_raw("image/png", "image/jpeg", "image/webp", "image/gif", "image/bmp"))
     async def read(request: Request) -> schemas.ReadImage:
         data = await request.body()
-        return await slow.do(request, partial(service.read, data))
+        return await lanes.slow.do(request, partial(service.read, data))
 
     @app.post("/api/export", response_class=Response, responses=_file(*EXPORTS.values()))
     async def export(body: schemas.Exporting, request: Request) -> Response:
-        made = await slow.do(request, partial(service.export, body))
+        made = await lanes.slow.do(request, partial(service.export, body))
         name = {"Content-Disposition": f'attachment; filename="drawing.{body.format}"'}
         return Response(made, media_type=EXPORTS[body.format], headers=name)
-
-    return app
 
 
 def _raw(*kinds: str) -> dict[str, Any]:

@@ -250,7 +250,12 @@ def fit_model(
         with enough_memory(device, "the model's sizes"):
             calibrate(model, training)
         return {"epoch": s.epochs}
-    scored_net.load_state_dict(best_weights(extra))
+    return _take_best(scored_net, extra, score, progress)
+
+
+def _take_best(net: nn.Module, extra: dict[str, Tensor], score: SampleScore, progress: Progress) -> dict[str, float]:
+    """Give a net the weights of its best score, and return their epoch and that score."""
+    net.load_state_dict(best_weights(extra))
     epoch, best = int(extra["epoch"]), float(extra["best"])
     found = f"{score.name.replace('_', '-').upper()} of {score.count:,} samples {best:.4g}"
     progress.say(f"model: best {found}, against as many validation images, after epoch {epoch}")
