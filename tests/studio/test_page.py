@@ -216,8 +216,9 @@ class Studios:
                 studio.page.context.close()
             else:
                 studio.page.unroute_all(behavior="ignoreErrors")
-                studio.page.evaluate("localStorage.clear()")
                 studio.page.goto("about:blank")
+                everything = {"origin": self.address, "storageTypes": "all"}
+                studio.page.context.new_cdp_session(studio.page).send("Storage.clearDataForOrigin", everything)
             assert [error for error in studio.errors if not studio.excused.search(error)] == []
             if not own:
                 studio.forget()
