@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from npdraw.decoder import Decoder, Residual
 
 
+@pytest.mark.parametrize("upsampling", ["transposed", "nearest"])
 @pytest.mark.parametrize("shortcut", [False, True])
 @pytest.mark.parametrize("middle", ["plain", "residual"])
 @pytest.mark.parametrize(
@@ -24,11 +25,12 @@ from npdraw.decoder import Decoder, Residual
         ((16, 8), (33, 17)),
     ],
 )
-def test_shapes(canvas: tuple[int, int], size: tuple[int, int], middle: str, shortcut: bool) -> None:
-    decoder = Decoder(3, canvas, size, 5, 4, middle, shortcut)
+def test_shapes(canvas: tuple[int, int], size: tuple[int, int], middle: str, shortcut: bool, upsampling: str) -> None:
+    decoder = Decoder(3, canvas, size, 5, 4, middle, shortcut, upsampling)
     out = decoder(torch.rand(2, 3, *canvas))
     assert out.shape == (2, 5, *size) and out.dtype == torch.float32
-    doubled = sum(isinstance(m, nn.ConvTranspose2d) for m in decoder.modules())
+    doubling = nn.Upsample if upsampling == "nearest" else nn.ConvTranspose2d
+    doubled = sum(isinstance(m, doubling) for m in decoder.modules())
     extra = max(-(-s // c) for s, c in zip(size, canvas, strict=True)) - 1
     assert doubled == 2 + extra.bit_length()
     assert sum(isinstance(m, Residual) for m in decoder.modules()) == (2 if middle == "residual" else 0)
@@ -36,9 +38,9 @@ def test_shapes(canvas: tuple[int, int], size: tuple[int, int], middle: str, sho
     assert all(p.grad is not None for p in decoder.parameters())
 
 
-def averaging(canvas: int, size: int, shortcut: bool = False) -> Callable[[Tensor], Tensor]:
+def averaging(canvas: int, size: int, upsampling: str) -> Callable[[Tensor], Tensor]:
     """A decoder whose convolutions all average: its output is the canvas, blurred and brought to the image's size."""
-    decoder = Decoder(1, (canvas, canvas), (size, size), 1, 1, "plain", shortcut).eval()
+    decoder = Decoder(1, (canvas, canvas), (size, size), 1, 1, "plain", False, upsampling).eval()
     with torch.no_grad():
         for module in decoder.modules():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
@@ -46,10 +48,11 @@ def averaging(canvas: int, size: int, shortcut: bool = False) -> Callable[[Tenso
     return decoder
 
 
+@pytest.mark.parametrize("upsampling", ["transposed", "nearest"])
 @pytest.mark.parametrize("size", [32, 64, 128, 48, 65, 100, 40])
-def test_a_pixel_sees_the_canvas_at_its_own_place(size: int) -> None:
+def test_a_pixel_sees_the_canvas_at_its_own_place(size: int, upsampling: str) -> None:
     """Centre of gravity of what the middle pixel sees of a canvas of 32: the canvas's middle, for every image size."""
-    decoder = averaging(32, size)
+    decoder = averaging(32, size, upsampling)
     for target in (0.5, 0.7):
         canvas = torch.full((1, 1, 32, 32), 0.5, requires_grad=True)
         pixel = int(size * target)
@@ -58,6 +61,20 @@ def test_a_pixel_sees_the_canvas_at_its_own_place(size: int) -> None:
         seen = canvas.grad[0, 0].sum(0)
         centre = float((seen * (torch.arange(32) + 0.5)).sum() / seen.sum())
         assert centre == pytest.approx(32 * (pixel + 0.5) / size, abs=2.5)
+
+
+@pytest.mark.parametrize("size", [96, 192])
+def test_nearest_leaves_no_checkerboard(size: int) -> None:
+    """An untrained decoder makes an even picture of an even canvas, away from the edges; a transposed convolution gives
+    it a pattern."""
+    spreads = []
+    for upsampling in ("transposed", "nearest"):
+        torch.manual_seed(0)
+        decoder = Decoder(3, (96, 96), (size, size), 2, 8, "residual", True, upsampling).eval()
+        out = decoder(torch.full((1, 3, 96, 96), 0.7)).detach()
+        middle = slice(size // 2 - 2, size // 2 + 2)
+        spreads.append(float(out[..., middle, middle].std((2, 3)).max()))
+    assert spreads[0] > 1e-5 and spreads[1] < 1e-6
 
 
 @pytest.mark.parametrize("size", [8, 16, 12])

@@ -219,6 +219,9 @@ class DecoderConfig:
     """Two plain convolutions (ink) or two residual blocks (colour)."""
     shortcut: bool = False
     """Let the last layer see the canvas too."""
+    upsampling: Literal["transposed", "nearest"] = "transposed"
+    """Double the sides by a transposed convolution (paper), or repeat pixels before a convolution (nearest), which
+    leaves no checkerboard after a short training."""
     likelihood: Literal["bernoulli", "mixture", "flow"] = "bernoulli"
     """bernoulli for ink; mixture of discretised logistics for grey levels and colour; flow: a rectified flow from noise
     to image, given the canvas. It has a density, but no bound to train a posterior with."""

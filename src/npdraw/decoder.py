@@ -1,9 +1,13 @@
 """`Decoder`: from a canvas to the parameters of a likelihood over pixels.
 
 It has two convolutions of stride 2, a middle (two plain convolutions for ink, as in the appendix, or two residual
-blocks for colour, as in the text), two transposed convolutions, and one more for each factor of two between image and
-canvas. BatchNorm and ReLU follow every layer. A last 3 x 3 convolution gives the parameters. With `shortcut` this last
-layer also sees the canvas itself, because the bottleneck of stride 4 blurs it.
+blocks for colour, as in the text), two layers that double the sides, and one more for each factor of two between image
+and canvas. BatchNorm and ReLU follow every layer. A last 3 x 3 convolution gives the parameters. With `shortcut` this
+last layer also sees the canvas itself, because the bottleneck of stride 4 blurs it.
+
+A layer that doubles the sides is a transposed convolution (the paper). If it is trained for a short time, it leaves a
+checkerboard: its 4 x 4 kernel gives neighbouring pixels different weights. With `upsampling` nearest (ours) each pixel
+is repeated and a 3 x 3 convolution follows, which treats all pixels alike.
 """
 
 import torch
@@ -16,7 +20,9 @@ def _layer(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
-def _double(width: int) -> nn.Sequential:
+def _double(width: int, upsampling: str) -> nn.Sequential:
+    if upsampling == "nearest":
+        return nn.Sequential(nn.Upsample(scale_factor=2), *_layer(width, width))
     conv = nn.ConvTranspose2d(width, width, 4, 2, 1, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
 
@@ -46,6 +52,7 @@ class Decoder(nn.Module):
         width: int = 128,
         middle: str = "plain",
         shortcut: bool = False,
+        upsampling: str = "transposed",
     ):
         super().__init__()
         self.size, self.shortcut, self.extra = size, shortcut, 0
@@ -57,7 +64,7 @@ class Decoder(nn.Module):
             _layer(width, width, 2),
             block(width),
             block(width),
-            *(_double(width) for _ in range(2 + self.extra)),
+            *(_double(width, upsampling) for _ in range(2 + self.extra)),
         )
         self.out = nn.Conv2d(width + (channels if shortcut else 0), outputs, 3, padding=1)
 

@@ -37,55 +37,89 @@ CANVAS = 32  # most pixels of the longer side of a canvas
 STEPS = 64  # most steps of a drawing
 PATCHES = 5000  # candidates for parts
 PATCH_IMAGES = 2000  # images in which different patches are counted
-PRIOR_IMAGES, MODEL_IMAGES = 200_000, 60_000  # images that the two stages see: epochs times images
+PARTS = 400  # most parts: fewer leave more to the decoder (docs/own-pictures.md)
+PRIOR_IMAGES, MODEL_IMAGES = 160_000, 80_000  # images that the two stages see: epochs times images
+FLOW_IMAGES = 300_000  # the same of a flow
 FEW = 10_000  # up to this many images, a prior also sees them moved (docs/plus.md); parsing more takes long
 GUIDE = 5  # a flow that starts from a model has this many epochs per epoch of its guide, which must stay behind it
 SLOWER, OFTEN = 5, 20  # for a start from a model: times slower than it learned; epochs of stage two (docs/training.md)
 
 
-def derive(data: ImageSet, reading: Reading, split: Split) -> Config:
-    """A config for these images: small nets that train fast; likelihood, canvas and bank that suit the images.
+def derive(data: ImageSet, reading: Reading, split: Split, long: bool = False) -> Config:
+    """A config for these images: small nets that train fast; likelihood, canvas and bank that suit the images. With
+    `long` (a GPU, or an hour) pictures in colour get a flow (docs/plus.md), which needs that long to be better.
 
     It looks only at the images that the split trains on.
     """
     validation = min(max(round(0.05 * len(data.train)), 1), 5000)
     seen = select(data, split, validation).train
     ink, colour, grid = seen.two_levels, data.channels == 3, grid_for(data)
-    side = max(grid.height, grid.width)
-    prior_epochs, model_epochs = _epochs(PRIOR_IMAGES, len(seen)), _epochs(MODEL_IMAGES, len(seen))
+    flow = long and colour
+    prior_epochs = _epochs(PRIOR_IMAGES, len(seen))
+    model_epochs = _epochs(FLOW_IMAGES if flow else MODEL_IMAGES, len(seen))
     return Config(
         data=DataConfig(
-            data.name, data.height, data.width, data.channels, side, inverted=data.inverted, validation=validation
+            data.name,
+            data.height,
+            data.width,
+            data.channels,
+            canvas=max(grid.height, grid.width),
+            inverted=data.inverted,
+            validation=validation,
         ),
         reading=reading,
         split=split,
-        bank=BankConfig(grid.part_size, _parts(seen, grid, 200 if colour else 50 if ink else 100), PATCHES),
-        prior=PriorConfig(width=96, depth=4, heads=4, head_dim=24, mlp=192, stem="cells", shifts=int(len(seen) <= FEW)),
-        posterior=PosteriorConfig(layers=5 if colour else 4, width=64),
-        decoder=DecoderConfig(
-            width=32,  # with five components: a fifth of the cost of width 64 with ten; minutes on a CPU
-            middle="residual" if colour else "plain",
-            shortcut=True,
-            likelihood="bernoulli" if ink else "mixture",
-            mixtures=5,
+        bank=BankConfig(grid.part_size, _parts(seen, grid), PATCHES),
+        prior=PriorConfig(
+            width=96,
+            depth=4,
+            heads=4,
+            head_dim=24,
+            mlp=192,
+            stem="tokens",  # as many nats in a quarter of the time that cells take (docs/own-pictures.md)
+            choice_width=128,
+            shifts=int(len(seen) <= FEW),
         ),
+        posterior=PosteriorConfig(layers=5 if colour else 4, width=64),
+        decoder=_flow() if flow else _cnn(ink, colour),
         prior_stage=PriorStage(
-            prior_epochs, batch=32, rate=3e-3, warmup=100, decay=True, patience=max(5, prior_epochs // 20)
+            prior_epochs, batch=32, rate=3e-3, warmup=100, decay=True, patience=max(5, prior_epochs // 10)
         ),
         model_stage=ModelStage(
             model_epochs,
             batch=32,
-            rate=2e-3,
+            rate=1e-3 if flow else 2e-3,
+            warmup=100,
             decay=True,
-            ema=0.99,
-            regulariser=20 if ink else 500,  # of the order of the reconstruction loss, as in the paper
-            kl_every=4,
-            parsed_start=0.5,
-            parsed_end=0.5,
+            optimizer="muon" if flow else "adam",
+            ema=0.999 if flow else 0.99,
+            regulariser=1,  # nothing else trains the posterior, so it learns to agree with the parser
+            kl=0,
+            parsed_start=1,
+            parsed_end=1,
+            noise=1.0 if flow else 0.0,
+            unfinished=0.2 if flow else 0.0,
         ),
         picture_epochs=max(1, model_epochs // 5),
         temperature=0.8 if ink else 1.0,
     )
+
+
+def _cnn(ink: bool, colour: bool) -> DecoderConfig:
+    """A decoder that learns within minutes on a CPU."""
+    return DecoderConfig(
+        width=32,
+        middle="residual" if colour else "plain",
+        shortcut=True,
+        upsampling="nearest",
+        likelihood="bernoulli" if ink else "mixture",
+        mixtures=5,
+    )
+
+
+def _flow() -> DecoderConfig:
+    """A decoder for an hour of two CPU cores, or minutes of a GPU."""
+    return DecoderConfig(width=48, likelihood="flow", freedom=0.5, maps=True)
 
 
 def grid_for(data: ImageSet) -> Grid:
@@ -105,11 +139,11 @@ def _epochs(images: int, count: int) -> int:
     return min(max(round(images / count), 1), 1000)
 
 
-def _parts(images: Subset, grid: Grid, most: int) -> int:
-    """The usual number of parts for such images, but at most a quarter of the different patches."""
+def _parts(images: Subset, grid: Grid) -> int:
+    """The number of parts: a quarter of the different patches, but at most `PARTS`."""
     some = Subset(images.images, images.index[every_nth(PATCH_IMAGES, len(images))])
     patches = sample_patches(Shrunk(some, grid), grid.part_size, PATCHES, seed=0)
-    return max(1, min(most, len(torch.unique(patches, dim=0)) // 4))
+    return max(1, min(PARTS, len(torch.unique(patches, dim=0)) // 4))
 
 
 # --- starting from a model ---

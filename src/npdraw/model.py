@@ -101,7 +101,9 @@ class NPDraw(nn.Module):
             self.decoder = Flow(d.channels, size, x.width, x.blocks, x.guide, x.maps, x.distilled)
         else:
             outputs = distributions.outputs(x.likelihood, d.channels, x.mixtures)
-            self.decoder = Decoder(d.channels, c.canvas_size, size, outputs, x.width, x.middle, x.shortcut)
+            self.decoder = Decoder(
+                d.channels, c.canvas_size, size, outputs, x.width, x.middle, x.shortcut, x.upsampling
+            )
 
     @property
     def bank(self) -> PartBank:
