@@ -197,9 +197,9 @@ class Sides:
     real: Features
 
 
-def sides(name: str, data: ImageSet, network: Extractor, into: Path, progress: Progress) -> Sides:
+def sides(data: ImageSet, network: Extractor, samples: int, into: Path, progress: Progress) -> Sides:
     assert data.test is not None
-    held, seen = (Subset(x, scattered(FOLDERS[name].held, len(x))) for x in (data.test, data.train))
+    held, seen = (Subset(x, scattered(samples, len(x))) for x in (data.test, data.train))
     found = [features(network, x[:], into, progress, title) for x, title in ((held, "held-out"), (seen, "training"))]
     return Sides(held, *found)
 
@@ -266,7 +266,7 @@ def measure(
         for name in names:
             run, row = trained(name, label, into, source, progress)
             model, data = NPDraw.from_pretrained(run), read(name, into, progress)
-            known = sides(name, data, network, into, progress)
+            known = sides(data, network, samples, into, progress)
             row |= scores(model, known, network, samples, into, progress) | {"pictures": len(data.train)}
             shown = model.to_display(model.sample(SHOWN).images)
             save_picture(grid(shown), into / "pictures" / f"{name}-{label}.png")
