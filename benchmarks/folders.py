@@ -5,7 +5,8 @@ network): emoji, letters of fonts, icons, flags, and photographs in tiles. Each 
 training. Emoji and letters chose the numbers of `derive`; the others only score them.
 
 A row of the results has the KID of samples, and FID-768 where enough pictures are held out, beside those of real
-pictures; the PSNR of held-out pictures, as the posterior and as the parser draw them; and the time of training.
+pictures; the PSNR of held-out pictures, as the posterior and as the parser draw them; how near samples are to training
+pictures, as a multiple of held-out pictures' distance (a copy has 0); and the time of training.
 
     python benchmarks/folders.py emoji flags --label after --inception FILE
 """
@@ -40,6 +41,7 @@ from npdraw.evaluation.features import Extractor, Features, Pictures, stored_fea
 from npdraw.evaluation.frechet import frechet
 from npdraw.evaluation.inception import load_inception
 from npdraw.evaluation.kernel import kernel_distance
+from npdraw.evaluation.neighbours import k_nearest
 from npdraw.evaluation.protocol import draw
 from npdraw.files import read_text, write_text
 from npdraw.model import NPDraw
@@ -50,7 +52,8 @@ from npdraw.show import grid, save_picture
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "folders-cpu.json"
 SHOWN = 64  # samples in a picture
-SPACE, FULL = "768", 769  # the feature space of FID-768, and the fewest images that fill it
+KIND, SPACE = "2048", "768"  # the feature spaces of KID and of FID-768
+FULL = 769  # the fewest images for FID-768
 FONTS = (
     "fonts-liberation fonts-freefont-ttf fonts-lato fonts-dejavu-core fonts-dejavu-extra fonts-urw-base35 "
     "fonts-open-sans fonts-ebgaramond fonts-crosextra-carlito fonts-crosextra-caladea fonts-cantarell fonts-hack "
@@ -72,15 +75,14 @@ class Folder:
     packages: str  # of Debian, or of PyPI with `pip:`
     size: str  # that a person would give
     held: int  # pictures held out
-    chose: bool  # whether the numbers of `derive` were chosen by it
 
 
 FOLDERS = {
-    "emoji": Folder("fonts-noto-color-emoji", "32", 800, True),
-    "letters": Folder(FONTS, "28", 800, True),
-    "icons": Folder("oxygen-icon-theme", "32", 300, False),
-    "flags": Folder("iso-flags-png-320x240", "32x24", 60, False),
-    "tiles": Folder("pip:scikit-image", "32", 200, False),
+    "emoji": Folder("fonts-noto-color-emoji", "32", 800),
+    "letters": Folder(FONTS, "28", 800),
+    "icons": Folder("oxygen-icon-theme", "32", 300),
+    "flags": Folder("iso-flags-png-320x240", "32x24", 60),
+    "tiles": Folder("pip:scikit-image", "32", 200),
 }
 
 
@@ -193,15 +195,16 @@ class Sides:
     """What samples are scored against: the features of held-out pictures, and of as many that were trained on."""
 
     held: Subset
+    seen: Subset  # all that a model may have trained on
     reference: Features
     real: Features
 
 
 def sides(data: ImageSet, network: Extractor, samples: int, into: Path, progress: Progress) -> Sides:
     assert data.test is not None
-    held, seen = (Subset(x, scattered(samples, len(x))) for x in (data.test, data.train))
-    found = [features(network, x[:], into, progress, title) for x, title in ((held, "held-out"), (seen, "training"))]
-    return Sides(held, *found)
+    held, some = (Subset(x, scattered(samples, len(x))) for x in (data.test, data.train))
+    found = [features(network, x[:], into, progress, title) for x, title in ((held, "held-out"), (some, "training"))]
+    return Sides(held, Subset(data.train), *found)
 
 
 def features(network: Extractor, pixels: Tensor, into: Path, progress: Progress, title: str) -> Features:
@@ -212,7 +215,7 @@ def features(network: Extractor, pixels: Tensor, into: Path, progress: Progress,
 
 def distances(some: Features, reference: Features) -> dict[str, float]:
     """KID, and FID-768 where both sides are enough for it."""
-    found = {"kid": kernel_distance(some.kept["2048"], reference.kept["2048"]).mean}
+    found = {"kid": kernel_distance(some.kept[KIND], reference.kept[KIND]).mean}
     if min(some.count, reference.count) >= FULL:
         found["fid_768"] = frechet(some.moments[SPACE], reference.moments[SPACE])
     return found
@@ -231,9 +234,15 @@ def scores(model: NPDraw, against: Sides, network: Extractor, samples: int, into
         **distances(features(network, drawn.pixels, into, progress, "drawn"), against.reference),
         "real": distances(against.real, against.reference),
         "psnr": {name: psnr(images, x.cpu())[0] for name, x in rebuilt.items()},
-        "psnr_canvas": psnr(images, model.render(parses).cpu())[0],  # none of these pictures is larger than a canvas
+        "psnr_canvas": psnr(model.grid.shrink(images), model.render(parses).cpu())[0],
         "agreement": agreement(encoded, parses),
+        "nearest": nearest(drawn.pixels, against.seen) / nearest(against.held[:], against.seen),
     }
+
+
+def nearest(pixels: Tensor, others: Subset) -> float:
+    """The median distance of pictures to the nearest of others."""
+    return float(k_nearest(to_unit(pixels).flatten(1), others, 1)[0].median())
 
 
 # --- the runs ---

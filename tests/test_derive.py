@@ -8,7 +8,7 @@ from npdraw.bank import PartBank
 from npdraw.canvas import Grid
 from npdraw.config import Config, Reading, Split
 from npdraw.data import ImageSet
-from npdraw.derive import MODEL_IMAGES, PRIOR_IMAGES, derive
+from npdraw.derive import MODEL_IMAGES, PARTS, PRIOR_IMAGES, derive
 from npdraw.errors import InputError
 
 
@@ -49,10 +49,24 @@ def test_kind_of_images_decides_likelihood_and_nets() -> None:
         for x in (pictures(40, 1, 28, 28, levels=2), pictures(40, 1, 28, 28), pictures(40, 3, 32, 32))
     )
     assert [c.decoder.likelihood for c in (ink, grey, colour)] == ["bernoulli", "mixture", "mixture"]
-    assert [c.bank.parts for c in (ink, grey, colour)] == [50, 100, 200]
+    assert [c.bank.parts for c in (ink, grey, colour)] == [PARTS] * 3
     assert [c.decoder.middle for c in (ink, grey, colour)] == ["plain", "plain", "residual"]
     assert [c.posterior.layers for c in (ink, grey, colour)] == [4, 4, 5]
     assert [c.data.channels for c in (ink, grey, colour)] == [1, 1, 3]
+    for config in (ink, grey, colour):
+        assert config.decoder.upsampling == "nearest" and config.prior.stem == "tokens"
+        assert config.model_stage.always_parsed and not config.model_stage.kl
+
+
+def test_a_long_training_gives_colour_a_flow() -> None:
+    images = pictures(40, 3, 32, 32), pictures(40, 1, 28, 28), pictures(40, 1, 28, 28, levels=2)
+    colour, *others = (ImageSet("x", x) for x in images)
+    config = derive(colour, Reading(), Split(), long=True)
+    assert config.decoder.likelihood == "flow" and config.decoder.maps and config.decoder.freedom
+    assert config.model_stage.noise and config.model_stage.always_parsed and config.model_stage.optimizer == "muon"
+    assert config.bank == derive(colour, Reading(), Split()).bank
+    for data in others:
+        assert derive(data, Reading(), Split(), long=True) == derive(data, Reading(), Split())
 
 
 @pytest.mark.parametrize("count", [2, 3, 19, 21, 1000])

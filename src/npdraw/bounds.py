@@ -30,6 +30,7 @@ BOUNDS: dict[str, tuple[float, float]] = {  # lower and upper bounds; all other 
     "model_stage.epochs": (0, LARGEST),
     "model_stage.rate": (1e-12, LARGEST),
     "model_stage.warmup": (0, LARGEST),
+    "model_stage.moved": (0, 8),
     "model_stage.noise": (0, 10),
     "model_stage.unfinished": (0, 1),
     "model_stage.guide_epochs": (0, LARGEST),

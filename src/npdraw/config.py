@@ -296,6 +296,8 @@ class ModelStage:
     """The same share at the end."""
     parsed_epochs: int = 1
     """Epochs over which that share moves from start to end."""
+    moved: int = 0
+    """Move every image by up to this many pixels, at random at each use. So few images are not learned by heart."""
     noise: float = 0.0
     """Strongest noise on canvases (pixels in [0, 1]) that a flow learns from; `freedom` 1 is this strength. So a flow
     learns to repair errors of samples. 0: no noise, and no freedom."""

@@ -40,7 +40,7 @@ PATCH_IMAGES = 2000  # images in which different patches are counted
 PARTS = 400  # most parts: fewer leave more to the decoder (docs/own-pictures.md)
 PRIOR_IMAGES, MODEL_IMAGES = 120_000, 80_000  # images that the two stages see: epochs times images
 FLOW_IMAGES = 300_000  # the same of a flow
-FEW = 10_000  # up to this many images, a prior also sees them moved (docs/plus.md); parsing more takes long
+FEW = 10_000  # up to this many images, all nets also see them moved (docs/plus.md); parsing more takes long
 GUIDE = 5  # a flow that starts from a model has this many epochs per epoch of its guide, which must stay behind it
 SLOWER, OFTEN = 5, 20  # for a start from a model: times slower than it learned; epochs of stage two (docs/training.md)
 
@@ -54,7 +54,7 @@ def derive(data: ImageSet, reading: Reading, split: Split, long: bool = False) -
     validation = min(max(round(0.05 * len(data.train)), 1), 5000)
     seen = select(data, split, validation).train
     ink, colour, grid = seen.two_levels, data.channels == 3, grid_for(data)
-    flow = long and colour
+    flow, few = long and colour, len(seen) <= FEW
     prior_epochs = _epochs(PRIOR_IMAGES, len(seen))
     model_epochs = _epochs(FLOW_IMAGES if flow else MODEL_IMAGES, len(seen))
     return Config(
@@ -78,7 +78,7 @@ def derive(data: ImageSet, reading: Reading, split: Split, long: bool = False) -
             mlp=192,
             stem="tokens",  # as many nats in a quarter of the time that cells take (docs/own-pictures.md)
             choice_width=128,
-            shifts=int(len(seen) <= FEW),
+            shifts=int(few),
         ),
         posterior=PosteriorConfig(layers=5 if colour else 4, width=64),
         decoder=_flow() if flow else _cnn(ink, colour),
@@ -97,6 +97,7 @@ def derive(data: ImageSet, reading: Reading, split: Split, long: bool = False) -
             kl=0,
             parsed_start=1,
             parsed_end=1,
+            moved=2 if few else 0,
             noise=1.0 if flow else 0.0,
             unfinished=0.2 if flow else 0.0,
         ),

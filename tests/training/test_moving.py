@@ -1,18 +1,21 @@
-"""`prior.shifts`: parses of moved images, the prior told by how much; nothing changes where it is not asked for."""
+"""`prior.shifts`: parses of moved images, the prior told by how much; nothing changes where it is not asked for.
+`model_stage.moved`: images of stage two at any position, parsed anew."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor
 
-from npdraw.canvas import Moved
+from npdraw.canvas import Moved, to_unit
 from npdraw.config import Split
 from npdraw.data import select
 from npdraw.drawing import Drawing
+from npdraw.model import Loss
 from npdraw.parsing import parse
 from npdraw.training import stages
-from npdraw.training.augment import moves_of, some_moves
+from npdraw.training.augment import moved_anew, moves_of, some_moves
 from training import tiny
 
 
@@ -81,3 +84,31 @@ def test_what_is_not_moved_knows_nothing_of_moves(tmp_path: Path) -> None:
     assert torch.equal(model.prior.log_prob(drawing), before) and model.prior.sample(3) == sample
     assert torch.equal(model.prior.terms(drawing, move=none).total(), before)
     assert ((model.prior.terms(drawing, move=move).total() - before).abs() > 1e-4).tolist() == (move > 0).tolist()
+
+
+def test_stage_two_sees_images_anywhere_with_the_parses_of_what_it_sees(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[Tensor, Drawing]] = []
+    plain = stages.ModelObjective.forward
+
+    def forward(self: stages.ModelObjective, images: Tensor, *given: Any) -> Loss:
+        seen.append((images, Drawing(*given[:3])))
+        return plain(self, images, *given)
+
+    monkeypatch.setattr(stages.ModelObjective, "forward", forward)
+    model = tiny.train(tmp_path / "run", {"model_stage": {"moved": 1, "epochs": 2}, "data": {"mirrored": True}})
+    pixels = to_unit(select(tiny.data(), Split(), 8).train[:])
+    sides = torch.cat([pixels, pixels.flip(-1)])
+    known = {by_hand(x, *move).numpy().tobytes(): move for move in moves_of(1) for x in sides}
+    found = {known[image.numpy().tobytes()] for images, _ in seen for image in images}
+    assert len(found) == 9  # every move, and nothing else
+    assert all(parses == parse(images, model.bank.parts, model.grid) for images, parses in seen)
+
+
+def test_each_image_is_moved_by_itself() -> None:
+    pixels = torch.rand(200, 3, 5, 7)
+    torch.manual_seed(0)
+    moved = moved_anew(pixels, 2)
+    moves = [next(m for m in moves_of(2) if torch.equal(by_hand(x, *m), y)) for x, y in zip(pixels, moved, strict=True)]
+    assert set(moves) == set(moves_of(2))

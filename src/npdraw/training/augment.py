@@ -4,6 +4,8 @@ Choices:
 - Images (uint8) and parses are on the device if they fit in half of its free memory.
 - Parts lie on a grid, so an image that is moved by one pixel has a completely different parse. A prior with `shifts`
   also learns from such parses. It is told the move, because samples should have the position of the images.
+- Posterior and decoder are told nothing: whatever they learn holds at any position. Their moved images are parsed at
+  each use, which takes far less time than a step. So few images are many, and are not learned by heart.
 - A person keeps a region, or all but a region; a program may keep single cells. A prior with `orders` learns to draw
   such cells first, then all others, both in raster order. Half of the parses stay in raster order.
 """
@@ -47,11 +49,14 @@ class Images(NamedTuple):
             images = torch.where((index != own).to(device)[:, None, None, None], images.flip(-1), images)
         return images, self.parses[index.to(device)]
 
-    def take_anew(self, index: Tensor, mode: str) -> tuple[Tensor, Drawing]:
+    def take_anew(self, index: Tensor, mode: str, model: NPDraw, moved: int = 0) -> tuple[Tensor, Drawing]:
         """The images of index (B,) on the device, or their mirror images, as a training step sees them, and their
-        parses. In mode `dynamic` the ink is drawn again each time."""
+        parses. All are moved by up to `moved` pixels. In mode `dynamic` the ink is drawn again each time."""
         index = self.any_side(index)
         images, parses = self.take(index, index.device)
+        if moved:
+            images = moved_anew(images, moved)
+            parses = parse(images, model.bank.parts, model.grid)
         if mode == "dynamic":
             images = (torch.rand_like(images) < images).float()
         elif mode == "fixed":
@@ -95,6 +100,17 @@ def some_moves(count: int, moves: int, device: torch.device) -> Tensor:
     """The number of a move for each of `count` images, drawn from torch's own generator: (count,) int64"""
     stays = torch.rand(count, device=device) < STAYS
     return torch.where(stays, 0, torch.randint(1, moves, (count,), device=device))
+
+
+def moved_anew(images: Tensor, reach: int) -> Tensor:
+    """Images (B,C,H,W), each moved down and to the right by numbers of pixels from -reach to reach, drawn from torch's
+    own generator. Uncovered pixels repeat the edge."""
+    b, _, height, width = images.shape
+    down, right = torch.randint(-reach, reach + 1, (2, b, 1), device=images.device)
+    rows = (torch.arange(height, device=images.device) - down).clamp(0, height - 1)  # (B,H)
+    columns = (torch.arange(width, device=images.device) - right).clamp(0, width - 1)  # (B,W)
+    which = torch.arange(b, device=images.device)[:, None, None]
+    return images.permute(0, 2, 3, 1)[which, rows[:, :, None], columns[:, None]].permute(0, 3, 1, 2)
 
 
 def some_orders(count: int, grid: Grid, device: torch.device) -> Tensor:

@@ -167,7 +167,7 @@ def fit_guide(fabric: Fabric, run: Run, model: NPDraw, training: Images, progres
     s, guide = run.config.model_stage, guide_of(model.requires_grad_(False)).requires_grad_(True)
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
-        images, parses = training.take_anew(index.to(fabric.device), run.config.data.binarise)
+        images, parses = training.take_anew(index.to(fabric.device), run.config.data.binarise, model)
         return images, *parses.tensors()
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
@@ -219,7 +219,7 @@ def fit_model(
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
         if paths is not None:
             return paths.lesson(step, len(index))
-        images, parses = training.take_anew(index.to(device), config.data.binarise)
+        images, parses = training.take_anew(index.to(device), config.data.binarise, model, s.moved)
         share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
         # None compiles to another graph, so it is used for all epochs or for none
         parsed = None if s.always_parsed else torch.rand(len(images), device=device) < share
