@@ -49,13 +49,18 @@ def test_kind_of_images_decides_likelihood_and_nets() -> None:
         for x in (pictures(40, 1, 28, 28, levels=2), pictures(40, 1, 28, 28), pictures(40, 3, 32, 32))
     )
     assert [c.decoder.likelihood for c in (ink, grey, colour)] == ["bernoulli", "mixture", "mixture"]
-    assert [c.bank.parts for c in (ink, grey, colour)] == [PARTS] * 3
     assert [c.decoder.middle for c in (ink, grey, colour)] == ["plain", "plain", "residual"]
     assert [c.posterior.layers for c in (ink, grey, colour)] == [4, 4, 5]
     assert [c.data.channels for c in (ink, grey, colour)] == [1, 1, 3]
     for config in (ink, grey, colour):
         assert config.decoder.upsampling == "nearest" and config.prior.stem == "tokens"
         assert config.model_stage.always_parsed and not config.model_stage.kl
+
+
+@pytest.mark.parametrize(("count", "parts"), [(59, 150), (320, 349), (600, PARTS)])
+def test_few_images_have_few_parts(count: int, parts: int) -> None:
+    """A twentieth of the images is for validation: 56 are left of 59, 304 of 320."""
+    assert derive(ImageSet("x", pictures(count, 1, 28, 28)), Reading(), Split()).bank.parts == parts
 
 
 def test_a_long_training_gives_colour_a_flow() -> None:

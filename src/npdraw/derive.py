@@ -37,7 +37,7 @@ CANVAS = 32  # most pixels of the longer side of a canvas
 STEPS = 64  # most steps of a drawing
 PATCHES = 5000  # candidates for parts
 PATCH_IMAGES = 2000  # images in which different patches are counted
-PARTS = 400  # most parts: fewer leave more to the decoder (docs/own-pictures.md)
+PARTS, BY_IMAGES = 400, 20  # most parts, and times the square root of the number of images (docs/own-pictures.md)
 PRIOR_IMAGES, MODEL_IMAGES = 120_000, 80_000  # images that the two stages see: epochs times images
 FLOW_IMAGES = 300_000  # the same of a flow
 FEW = 10_000  # up to this many images, all nets also see them moved (docs/plus.md); parsing more takes long
@@ -141,10 +141,12 @@ def _epochs(images: int, count: int) -> int:
 
 
 def _parts(images: Subset, grid: Grid) -> int:
-    """The number of parts: a quarter of the different patches, but at most `PARTS`."""
+    """The number of parts: more show more of a picture, but few pictures say little about which part goes where. It is
+    at most a quarter of the number of different patches."""
     some = Subset(images.images, images.index[every_nth(PATCH_IMAGES, len(images))])
     patches = sample_patches(Shrunk(some, grid), grid.part_size, PATCHES, seed=0)
-    return max(1, min(PARTS, len(torch.unique(patches, dim=0)) // 4))
+    most = min(PARTS, round(BY_IMAGES * len(images) ** 0.5))
+    return max(1, min(most, len(torch.unique(patches, dim=0)) // 4))
 
 
 # --- starting from a model ---
