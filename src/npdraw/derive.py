@@ -39,10 +39,11 @@ PATCHES = 5000  # candidates for parts
 PATCH_IMAGES = 2000  # images in which different patches are counted
 PARTS, BY_IMAGES = 400, 20  # most parts, and times the square root of the number of images (docs/own-pictures.md)
 PRIOR_IMAGES, MODEL_IMAGES = 120_000, 80_000  # images that the two stages see: epochs times images
-FLOW_IMAGES = 300_000  # the same of a flow
+FLOW_IMAGES = 200_000  # the same of a flow: about 40 minutes of two CPU cores
 FEW = 10_000  # up to this many images, all nets also see them moved (docs/plus.md); parsing more takes long
 GUIDE = 5  # a flow that starts from a model has this many epochs per epoch of its guide, which must stay behind it
-SLOWER, OFTEN = 5, 20  # for a start from a model: times slower than it learned; epochs of stage two (docs/training.md)
+SLOWER = 5  # for a start from a model: times slower than it learned
+OFTEN, SHARE = 20, 4  # the same: most epochs of stage two (docs/training.md), or this share of all if images are moved
 
 
 def derive(data: ImageSet, reading: Reading, split: Split, long: bool = False) -> Config:
@@ -155,8 +156,9 @@ def _parts(images: Subset, grid: Grid) -> int:
 def finetune_config(config: Config, init: str, epochs: int | None = None) -> Config:
     """The config of a run that starts from a model. Nets, bank and canvas are the model's, since its weights depend on
     them. So are likelihood and ink, hence the weights of the loss, and mirror images, if it learned from them. The run
-    learns slower. Posterior and decoder see each image only a few times, unless `epochs` are given or scores choose the
-    epoch: a net soon overfits few images. A guide has a share of these epochs; with a single epoch it has none."""
+    learns slower. Posterior and decoder see each image only a few times, unless it is moved each time, `epochs` are
+    given or scores choose the epoch: a net soon overfits few images. They learn from parses, whatever the model learned
+    from. A guide has a share of these epochs; with a single epoch it has none."""
     model = store.model_config(init)
     d, stage, own = model.data, model.model_stage, config.model_stage
 
@@ -164,7 +166,9 @@ def finetune_config(config: Config, init: str, epochs: int | None = None) -> Con
         return {name: getattr(whole, name) for name in names}
 
     if epochs is None:
-        epochs = own.epochs if own.score_every else min(own.epochs, OFTEN)
+        quick = own.moved and model.decoder.likelihood != "flow"  # a flow takes too long
+        often = max(OFTEN, own.epochs // SHARE) if quick else OFTEN
+        epochs = own.epochs if own.score_every else min(own.epochs, often)
     return dataclasses.replace(
         config,
         init=init,
@@ -180,10 +184,10 @@ def finetune_config(config: Config, init: str, epochs: int | None = None) -> Con
             own,
             epochs=epochs,
             rate=_slower(stage.rate),
-            **of(stage, "regulariser", "kl", "optimizer", "noise", "unfinished"),
+            **of(stage, "regulariser", "kl", "kl_every", "optimizer", "noise", "unfinished"),
             guide_epochs=max(1, epochs // GUIDE) if model.decoder.guide and epochs > 1 else 0,
-            parsed_start=stage.parsed_end,  # where the model's own training ended
-            parsed_end=stage.parsed_end,
+            parsed_start=1,  # canvases of a posterior that does not know these images yet teach the decoder to blur
+            parsed_end=1,
         ),
         picture_epochs=min(config.picture_epochs, max(1, epochs // 5)),
     )

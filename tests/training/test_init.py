@@ -68,7 +68,10 @@ def test_sizes_are_the_models_and_the_rest_is_derived(start: Path) -> None:
     assert fixed(found) == fixed(model) != fixed(derived)
     assert (found.temperature, found.data.binarise) == (model.temperature, model.data.binarise)
     assert found.prior_stage.epochs == derived.prior_stage.epochs and found.model_stage.batch == 32
-    assert derived.model_stage.epochs > found.model_stage.epochs == 20 and found.picture_epochs == 4
+    assert found.model_stage.epochs == derived.model_stage.epochs // 4 and found.picture_epochs == 50
+    still = replace(derived, model_stage=replace(derived.model_stage, moved=0))
+    assert finetune_config(still, str(start)).model_stage.epochs == 20  # images that never move are soon overfitted
+    assert found.model_stage.always_parsed and found.model_stage.moved == derived.model_stage.moved > 0
     scored = replace(derived, model_stage=replace(derived.model_stage, score_every=5))
     assert finetune_config(scored, str(start)).model_stage.epochs == derived.model_stage.epochs
     assert found.prior_stage.rate == model.prior_stage.rate / 5
