@@ -10,6 +10,7 @@ from npdraw.config import Config, Reading, Split
 from npdraw.data import ImageSet
 from npdraw.derive import MODEL_IMAGES, PARTS, PRIOR_IMAGES, derive
 from npdraw.errors import InputError
+from npdraw.posterior import Posterior
 
 
 def pictures(*shape: int, levels: int = 256) -> Tensor:
@@ -55,6 +56,15 @@ def test_kind_of_images_decides_likelihood_and_nets() -> None:
     for config in (ink, grey, colour):
         assert config.decoder.upsampling == "nearest" and config.prior.stem == "tokens"
         assert config.model_stage.always_parsed and not config.model_stage.kl
+
+
+@pytest.mark.parametrize("side", [8, 16, 17, 28, 32, 64, 100, 128])
+def test_the_posterior_sees_each_cell(side: int) -> None:
+    """Its map has at least as many pixels as there are cells, and less than four times as many."""
+    config = derive(ImageSet("x", pictures(3, 1, side, side)), Reading(), Split())
+    q, rows = config.posterior, grid_of(config).rows
+    net = Posterior(1, (side, side), grid_of(config), 5, q.layers, 2, q.heads, q.strides)
+    assert rows <= net.body(torch.zeros(1, 1, side, side)).shape[-1] < 2 * rows + 2
 
 
 @pytest.mark.parametrize(("count", "parts"), [(59, 150), (320, 349), (600, PARTS)])

@@ -17,7 +17,8 @@ BOUNDS: dict[str, tuple[float, float]] = {  # lower and upper bounds; all other 
     "prior.shifts": (0, 8),
     "prior.guide": (0, LARGEST),
     "prior.guidance": (0, 10),
-    "posterior.layers": (3, 100),  # the first three have stride 2
+    "posterior.layers": (3, 100),
+    "posterior.strides": (0, 100),
     "decoder.evaluations": (1, MOST_EVALUATIONS),
     "decoder.freedom": (0, 1),
     "decoder.guide": (0, LARGEST),

@@ -200,7 +200,9 @@ class PosteriorConfig:
     """The encoder."""
 
     layers: int = 4
-    """Number of convolutions; the first three have stride 2."""
+    """Number of convolutions."""
+    strides: int = 3
+    """How many of them, from the first on, have stride 2 (the paper: 3)."""
     width: int = 128
     """Channels."""
     heads: Literal["cell", "global"] = "cell"

@@ -5,6 +5,7 @@ from the machine. The same images give the same config, so the same command cont
 """
 
 import dataclasses
+import math
 from functools import lru_cache
 from pathlib import Path
 from typing import Any, Literal
@@ -56,6 +57,7 @@ def derive(data: ImageSet, reading: Reading, split: Split, long: bool = False) -
     seen = select(data, split, validation).train
     ink, colour, grid = seen.two_levels, data.channels == 3, grid_for(data)
     flow, few = long and colour, len(seen) <= FEW
+    strides = int(math.log2(data.height / grid.rows))  # so many leave the posterior a pixel or more for each cell
     prior_epochs = _epochs(PRIOR_IMAGES, len(seen))
     model_epochs = _epochs(FLOW_IMAGES if flow else MODEL_IMAGES, len(seen))
     return Config(
@@ -81,7 +83,7 @@ def derive(data: ImageSet, reading: Reading, split: Split, long: bool = False) -
             choice_width=128,
             shifts=int(few),
         ),
-        posterior=PosteriorConfig(layers=5 if colour else 4, width=64),
+        posterior=PosteriorConfig(max(5 if colour else 4, strides), strides, width=64),
         decoder=_flow() if flow else _cnn(ink, colour),
         prior_stage=PriorStage(
             prior_epochs, batch=32, rate=3e-3, warmup=100, decay=True, patience=max(5, prior_epochs // 10)

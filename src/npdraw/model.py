@@ -94,7 +94,7 @@ class NPDraw(nn.Module):
         self.grid = Grid(*c.canvas_size, c.bank.part_size)
         self.prior = Prior(bank, self.grid, **vars(c.prior))
         q = c.posterior
-        self.posterior = Posterior(d.channels, size, self.grid, len(bank), q.layers, q.width, q.heads)
+        self.posterior = Posterior(d.channels, size, self.grid, len(bank), q.layers, q.width, q.heads, q.strides)
         x = c.decoder
         self.decoder: Decoder | Flow
         if x.likelihood == "flow":

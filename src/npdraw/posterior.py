@@ -4,7 +4,9 @@ The paper's text and appendix can be read in two ways, and the feature map (28 -
 into T = 36 cells:
 - `heads: cell`: the map is resized bilinearly to the grid, and 1 x 1 convolutions compute step t from cell t.
 - `heads: global`: heads over the flattened map give all T steps at once.
-Three layers have stride 2, the rest stride 1. There are four layers for ink (appendix) and five for colour (text).
+The first three layers have stride 2, the rest stride 1. There are four layers for ink (appendix) and five for colour
+(text). With parts of 4 pixels such a map has one pixel for four cells: the posterior then sees too little of a cell to
+tell like parts apart. With two layers of stride 2 it has one pixel for each.
 Heads stay in float32 under autocast. A common shift of all logits of a choice does not change the loss, so the logits
 can drift. Far from 0, bf16 has no digits left for their differences.
 """
@@ -29,13 +31,14 @@ class Posterior(nn.Module):
         layers: int = 4,
         width: int = 128,
         heads: str = "cell",
+        strides: int = 3,
     ):
         super().__init__()
         self.grid, self.cell = grid, heads == "cell"
         body: list[nn.Module] = []
         height, breadth = size
         for i in range(layers):
-            stride = 2 if i < 3 else 1
+            stride = 2 if i < strides else 1
             height, breadth = -(-height // stride), -(-breadth // stride)
             body += [
                 nn.Conv2d(channels if i == 0 else width, width, 3, stride, 1, bias=False),
