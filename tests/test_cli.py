@@ -427,8 +427,14 @@ def test_reconstruct(home: Path, run: str, tmp_path: Path, capsys: pytest.Captur
     words = [str(home / "bars.npz"), "--count", "4", "--device", "cpu"]
     assert main(["reconstruct", run, *words, "--out", str(tmp_path)]) == 0
     assert files(tmp_path) == {"reconstructions.png", "drawings.json"}
-    assert "4 images" in capsys.readouterr().out
     images = torch.from_numpy(np.load(home / "bars.npz")["test_images"][[0, 2, 5, 7]])[:, None]  # evenly of ten
+    from npdraw.parsing import psnr
+
+    shown, model = capsys.readouterr().out, store.load_model(run)
+    for way, drawn in (("posterior", model.encode(images)), ("parser", model.parse(images))):
+        whole, _ = psnr(images.float() / 255, model.decode(drawn))
+        (line,) = [line for line in shown.splitlines() if f"through the {way}" in line]
+        assert f"PSNR {whole:.2f} dB" in line and ("4 images" in line) == (way == "posterior")
     assert store.load_drawing(tmp_path / "drawings.json") == store.load_model(run).encode(images)
 
 
