@@ -11,7 +11,7 @@ ROOT = Path(__file__).parents[1]
 PAGE, RESULTS = ROOT / "docs" / "own-pictures.md", ROOT / "benchmarks" / "results" / "folders-cpu.json"
 WORDS = {
     "emoji": "emoji, 32 x 32",
-    "letters": "letters of 135 faces, 28 x 28",
+    "letters": "letters of fonts, 28 x 28",
     "icons": "icons, 32 x 32",
     "flags": "flags, 32 x 24",
     "tiles": "photographs in tiles, 32 x 32",
