@@ -7,7 +7,8 @@ last layer also sees the canvas itself, because the bottleneck of stride 4 blurs
 
 A layer that doubles the sides is a transposed convolution (the paper). If it is trained for a short time, it leaves a
 checkerboard: its 4 x 4 kernel gives neighbouring pixels different weights. With `upsampling` nearest (ours) each pixel
-is repeated and a 3 x 3 convolution follows, which treats all pixels alike.
+is repeated and a 3 x 3 convolution follows, which treats all pixels alike. The second of these layers then also sees
+the output of the first convolution, since repeated pixels alone make blurred pictures.
 """
 
 import torch
@@ -20,9 +21,10 @@ def _layer(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     return nn.Sequential(conv, nn.BatchNorm2d(outputs), nn.ReLU(inplace=True))
 
 
-def _double(width: int, upsampling: str) -> nn.Sequential:
+def _double(width: int, upsampling: str, seen: int = 0) -> nn.Sequential:
+    """From width channels, and `seen` others, to width."""
     if upsampling == "nearest":
-        return nn.Sequential(nn.Upsample(scale_factor=2), *_layer(width, width))
+        return nn.Sequential(nn.Upsample(scale_factor=2), *_layer(width + seen, width))
     conv = nn.ConvTranspose2d(width, width, 4, 2, 1, bias=False)
     return nn.Sequential(conv, nn.BatchNorm2d(width), nn.ReLU(inplace=True))
 
@@ -55,7 +57,7 @@ class Decoder(nn.Module):
         upsampling: str = "transposed",
     ):
         super().__init__()
-        self.size, self.shortcut, self.extra = size, shortcut, 0
+        self.size, self.shortcut, self.skips, self.extra = size, shortcut, upsampling == "nearest", 0
         while any(c << self.extra < s for c, s in zip(canvas, size, strict=True)):
             self.extra += 1
         block = Residual if middle == "residual" else lambda w: _layer(w, w)
@@ -64,16 +66,27 @@ class Decoder(nn.Module):
             _layer(width, width, 2),
             block(width),
             block(width),
-            *(_double(width, upsampling) for _ in range(2 + self.extra)),
+            _double(width, upsampling),
+            _double(width, upsampling, seen=width),
+            *(_double(width, upsampling) for _ in range(self.extra)),
         )
         self.out = nn.Conv2d(width + (channels if shortcut else 0), outputs, 3, padding=1)
 
     def forward(self, canvas: Tensor) -> Tensor:
         height, width = (side << self.extra for side in canvas.shape[-2:])
-        x = self.body(canvas)[..., :height, :width]  # sides that are not a multiple of 4 come out larger
+        x = self._body(canvas)[..., :height, :width]  # sides that are not a multiple of 4 come out larger
         if x.shape[-2:] != self.size:  # the ratio of image to canvas is not a power of two
             x = F.interpolate(x, size=self.size, mode="bilinear", align_corners=False)
         if self.shortcut:
             whole = canvas if canvas.shape[-2:] == self.size else F.interpolate(canvas, size=self.size)
             x = torch.cat([x, whole], dim=1)
         return self.out(x).float()
+
+    def _body(self, canvas: Tensor) -> Tensor:
+        """(B,C,h,w) to (B,width,*,*), with sides of at least those of the image."""
+        if not self.skips:
+            x: Tensor = self.body(canvas)
+            return x
+        half = self.body[0](canvas)
+        x = self.body[1:5](half)[..., : half.shape[-2], : half.shape[-1]]
+        return self.body[5:](torch.cat([x, half], dim=1))

@@ -303,14 +303,14 @@ def _steps(config: Config, model: NPDraw, images: Images, count: int) -> dict[st
         move = torch.zeros(size, dtype=torch.int64, device=device) if config.prior.shifts else None
         return *parses.tensors(), order, move
 
-    def of_guide(size: int) -> Sequence[Any]:
-        seen, parses = images.take_anew(every[:size], config.data.binarise)
+    def of_guide(size: int, moved: int = 0) -> Sequence[Any]:
+        seen, parses = images.take_anew(every[:size], config.data.binarise, model, moved)
         return seen, *parses.tensors()
 
     def of_model(weight: float, size: int) -> Sequence[Any]:
         parsed = None if s.always_parsed else torch.rand(size, device=device) < s.parsed_start
         heat = torch.ones((), device=device)
-        return *of_guide(size), model.posterior.noise(size), heat, parsed, weight
+        return *of_guide(size, s.moved), model.posterior.noise(size), heat, parsed, weight
 
     muon = matrices(model.prior) if first.optimizer == "muon" else []
     found: dict[str, float] = {}
