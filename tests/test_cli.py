@@ -169,6 +169,22 @@ def test_the_time_comes_first_and_minutes_choose_the_epochs(
     assert store.read_config(tmp_path / "run" / "config.yaml") == chosen
 
 
+def test_an_hour_or_a_gpu_gets_the_config_for_long_trainings(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from npdraw import derive
+
+    asked: list[bool] = []
+    original = derive.derive
+    monkeypatch.setattr(derive, "derive", lambda *given: asked.append(given[-1]) or original(*given))
+    images = str(home / "bars.npz")
+    for words in ([], ["--minutes", "59"], ["--minutes", "60"], ["--device", "cpu", "--minutes=600"]):
+        assert main(["train", images, "--help-all", *words]) == 0
+    assert asked == [False, False, True, True]
+    monkeypatch.setattr("npdraw.device.pick_device", lambda device: "cuda")
+    assert main(["train", images, "--help-all"]) == 0 and asked[-1]
+
+
 def test_a_run_is_made_longer_by_its_own_name(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

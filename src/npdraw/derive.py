@@ -43,6 +43,7 @@ PRIOR_IMAGES, MODEL_IMAGES = 120_000, 80_000  # images that the two stages see: 
 FLOW_IMAGES = 200_000  # the same of a flow: about 40 minutes of two CPU cores
 FEW = 10_000  # up to this many images, all nets also see them moved (docs/plus.md); parsing more takes long
 GUIDE = 5  # a flow that starts from a model has this many epochs per epoch of its guide, which must stay behind it
+HOUR = 60  # minutes for which a config is derived as for a GPU
 SLOWER = 5  # for a start from a model: times slower than it learned
 OFTEN, SHARE = 20, 4  # the same: most epochs of stage two (docs/training.md), or this share of all if images are moved
 
@@ -232,8 +233,9 @@ def base(
     dry: bool,
     init: str = "",
     epochs: int | None = None,
+    long: bool = False,
 ) -> Config:
-    """The config of a target, before overrides. For images it depends on `reading` and `split`.
+    """The config of a target, before overrides. For images it depends on `reading`, `split` and `long`.
 
     With `init`, here or in a YAML file, the config is adapted to that model, and to `epochs` of stage two if they are
     given. The config of a run that started from that model is already adapted, and has the hash of the weights.
@@ -256,7 +258,7 @@ def base(
         raise InputError(f"{target} is neither a YAML file nor a folder of images, .zip, .npz or .parquet")
     need("training", "train", *TRAINING)  # before images are read, or downloaded
     reading = _fitting(reading, target, init) if init else reading
-    config = derive(images(target, reading, data_dir, quiet, dry), reading, split)
+    config = derive(images(target, reading, data_dir, quiet, dry), reading, split, long)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))
     return finetune_config(config, init, epochs) if init else config
 

@@ -225,14 +225,16 @@ def _defaults(words: list[str], options: dict[str, bool]) -> Config:
     target = next(free, None)
     if target is None:
         return Config()
-    from npdraw.derive import base
+    from npdraw.derive import HOUR, base
+    from npdraw.device import pick_device
 
     rest = [word for word in words if word not in (*HELP, HELP_ALL)]
     early, _ = _parse(lambda: tyro.cli(Early, args=rest, return_unknown_args=True, add_help=False))
     shown = HELP_ALL in words  # then nothing is downloaded or said, and an error is no reason to show nothing
     given = (early.reading, early.split, early.data_dir, early.quiet or shown, early.dry_run or shown, early.init)
     try:
-        return base(target, *given, early.model_stage.epochs)
+        long = (early.minutes or 0) >= HOUR or pick_device(early.device) == "cuda"
+        return base(target, *given, early.model_stage.epochs, long)
     except InputError:
         if shown:
             return Config()

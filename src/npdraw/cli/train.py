@@ -175,6 +175,8 @@ class Early:
     split: Split = field(default_factory=Split)
     model_stage: EarlyStage = field(default_factory=EarlyStage)
     init: str = ""
+    minutes: Maybe[float] = None
+    device: Device = "auto"
     data_dir: Maybe[Path] = None
     quiet: Flag = False
     dry_run: Flag = False
