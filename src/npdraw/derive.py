@@ -14,6 +14,7 @@ import torch
 
 from npdraw import store
 from npdraw.bank import sample_patches
+from npdraw.bounds import LEAPS
 from npdraw.canvas import Grid, Shrunk
 from npdraw.config import (
     BankConfig,
@@ -156,12 +157,13 @@ def _parts(images: Subset, grid: Grid) -> int:
 # --- starting from a model ---
 
 
-def finetune_config(config: Config, init: str, epochs: int | None = None) -> Config:
+def finetune_config(config: Config, init: str, epochs: int | None = None, distilled: bool = False) -> Config:
     """The config of a run that starts from a model. Nets, bank and canvas are the model's, since its weights depend on
     them. So are likelihood and ink, hence the weights of the loss, and mirror images, if it learned from them. The run
     learns slower. Posterior and decoder see each image only a few times, unless it is moved each time, `epochs` are
     given or scores choose the epoch: a net soon overfits few images. They learn from parses, whatever the model learned
-    from. A guide has a share of these epochs; with a single epoch it has none."""
+    from. A guide has a share of these epochs; with a single epoch it has none. A `distilled` flow is all that learns,
+    at its teacher's rate and for as many epochs; it has no guide, and 4 evaluations."""
     model = store.model_config(init)
     d, stage, own = model.data, model.model_stage, config.model_stage
 
@@ -172,7 +174,7 @@ def finetune_config(config: Config, init: str, epochs: int | None = None) -> Con
         quick = own.moved and model.decoder.likelihood != "flow"  # a flow takes too long
         often = max(OFTEN, own.epochs // SHARE) if quick else OFTEN
         epochs = own.epochs if own.score_every else min(own.epochs, often)
-    return dataclasses.replace(
+    adapted = dataclasses.replace(
         config,
         init=init,
         data=dataclasses.replace(
@@ -193,6 +195,22 @@ def finetune_config(config: Config, init: str, epochs: int | None = None) -> Con
             parsed_end=1,
         ),
         picture_epochs=min(config.picture_epochs, max(1, epochs // 5)),
+    )
+    return _distilled(adapted, model) if distilled else adapted
+
+
+def _distilled(config: Config, teacher: Config) -> Config:
+    """The config of a run that distils the flow of a model."""
+    if teacher.decoder.likelihood != "flow":
+        raise InputError(f"{config.init} has no flow, and only a flow can be distilled; omit --decoder.distilled")
+    stage = teacher.model_stage
+    return dataclasses.replace(
+        config,
+        decoder=dataclasses.replace(teacher.decoder, distilled=True, guide=0, guidance=0.0, evaluations=LEAPS // 2),
+        prior_stage=dataclasses.replace(config.prior_stage, epochs=0),
+        model_stage=dataclasses.replace(
+            config.model_stage, epochs=stage.epochs, batch=stage.batch, rate=stage.rate, guide_epochs=0, moved=0
+        ),
     )
 
 
@@ -234,6 +252,7 @@ def base(
     init: str = "",
     epochs: int | None = None,
     long: bool = False,
+    distilled: bool = False,
 ) -> Config:
     """The config of a target, before overrides. For images it depends on `reading`, `split` and `long`.
 
@@ -248,7 +267,9 @@ def base(
         config = store.read_config(file)
         given = init not in ("", config.init)
         whole = config.init_digest and (not given or store.weights_hash(init) == config.init_digest)  # or it moved
-        return config if whole or not (init or config.init) else finetune_config(config, init or config.init, epochs)
+        if whole or not (init or config.init):
+            return config
+        return finetune_config(config, init or config.init, epochs, distilled)
     if not path.exists() and not target.startswith("hf:"):
         raise InputError(
             f"there is no {target}: give a preset ({', '.join(presets)}), a YAML file, or images: a folder, .zip, "
@@ -260,7 +281,7 @@ def base(
     reading = _fitting(reading, target, init) if init else reading
     config = derive(images(target, reading, data_dir, quiet, dry), reading, split, long)
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))
-    return finetune_config(config, init, epochs) if init else config
+    return finetune_config(config, init, epochs, distilled) if init else config
 
 
 def derives(target: str) -> bool:

@@ -2,10 +2,12 @@
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 
 from npdraw import store
+from npdraw.cli.main import main
 from npdraw.data import select
 from npdraw.errors import InputError
 from npdraw.flow import Flow, leaps
@@ -124,3 +126,17 @@ def test_what_cannot_be_distilled(home: Path, tmp_path: Path) -> None:
     with pytest.raises(InputError, match=r"decoder\.distilled False does not fit the weights"):
         tiny.train(tmp_path / "run", plain)
     assert not (tmp_path / "run").exists()
+
+
+def test_one_option_of_train_distils_a_flow(home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    images, run, teacher = tmp_path / "strokes.npz", tmp_path / "run", home / "teacher"
+    np.savez(images, train_images=tiny.strokes(88)[:, 0].numpy())
+    words = ["train", str(images), "--init", str(teacher), "--decoder.distilled", "--epochs", "1", "--out", str(run)]
+    assert main([*words, "--device", "cpu"]) == 0, capsys.readouterr().err
+    model = store.load_model(run)
+    own, learned = model.config.decoder, store.load_model(teacher).config.decoder
+    assert (own.distilled, own.evaluations, own.guide, own.guidance) == (True, 4, 0, 0.0)
+    assert (own.width, own.maps, own.freedom) == (learned.width, learned.maps, learned.freedom)
+    assert len(model.sample(2).images) == 2 and not tiny.losses(run, "prior")
+    assert main([*words[:2], "--init", "digits", *words[4:]]) == 2
+    assert "digits has no flow, and only a flow can be distilled" in capsys.readouterr().err

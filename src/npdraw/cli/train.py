@@ -167,6 +167,13 @@ class EarlyStage:
 
 
 @dataclass
+class EarlyDecoder:
+    """The field of the decoder from which other defaults are derived."""
+
+    distilled: Flag = False
+
+
+@dataclass
 class Early:
     """The options of `train` that must be read before its defaults are known. The defaults follow from the images and
     from the model to start from."""
@@ -174,6 +181,7 @@ class Early:
     reading: Reading = field(default_factory=Reading)
     split: Split = field(default_factory=Split)
     model_stage: EarlyStage = field(default_factory=EarlyStage)
+    decoder: EarlyDecoder = field(default_factory=EarlyDecoder)
     init: str = ""
     minutes: Maybe[float] = None
     device: Device = "auto"
