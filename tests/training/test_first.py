@@ -5,9 +5,10 @@ from pathlib import Path
 import pytest
 
 from npdraw import NPDraw, store
+from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation.inception import load_inception
 from npdraw.training import first, loop, timing, trainer
-from npdraw.training.run import Run
+from npdraw.training.run import FIRST, Run
 from npdraw.training.timing import Timing
 from training import tiny
 
@@ -72,9 +73,9 @@ def test_killed_before_it_is_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     with monkeypatch.context() as patch, pytest.raises(SystemExit):
         patch.setattr(loop, "seed_step", seed_step)
         begin(tmp_path / "run")
-    assert not (tmp_path / "run" / "model").exists() and not (tmp_path / "run" / first.FOLDER).exists()
-    (tmp_path / "run" / first.FOLDER).mkdir()
-    (tmp_path / "run" / first.FOLDER / "left").touch()  # by a killed process
+    assert not (tmp_path / "run" / "model").exists() and not (tmp_path / "run" / FIRST).exists()
+    (tmp_path / "run" / FIRST).mkdir()
+    (tmp_path / "run" / FIRST / "left").touch()  # by a killed process
     assert begin(tmp_path / "run").config == store.read_config(tmp_path / "run" / "config.yaml")
     assert (tmp_path / "run" / "model").is_dir()
 
@@ -87,3 +88,39 @@ def test_no_first_model_where_there_is_no_need_or_no_time(tmp_path: Path, monkey
     tiny.train(tmp_path / "trained", {**CHANGES, "prior_stage": {"epochs": 3, "warmup": 300}})
     begin(tmp_path / "trained")
     assert not (tmp_path / "quick").exists() and not (tmp_path / "slow").exists()
+
+
+def test_killed_after_it_is_ready(tmp_path: Path) -> None:
+    """What it left is removed when the run begins."""
+    run = begin(tmp_path / "run")
+    (run.folder / FIRST).mkdir()
+    with run.hold():
+        assert not (run.folder / FIRST).exists()
+
+
+def test_nobody_else_trains_in_the_folder_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def meanwhile(*given: object) -> None:
+        with pytest.raises(InputError, match="another process is training in"):
+            begin(tmp_path / "run")
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(first, "train_prepared", meanwhile)
+    with pytest.raises(KeyboardInterrupt):
+        begin(tmp_path / "run")
+
+
+@pytest.mark.parametrize("error", [TrainingError("the loss is not finite; lower it"), InputError("too few; add some")])
+def test_the_run_goes_on_where_it_fails(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], error: ValueError
+) -> None:
+    """A short training has short warm-ups, and a bank of few images may lack parts."""
+
+    def fails(*given: object) -> None:
+        raise error
+
+    monkeypatch.setattr(first, "train_prepared", fails)
+    run = trainer.prepare(tiny.config(CHANGES), tiny.data(), tmp_path / "run")
+    first.first_model(run, tiny.data(), "cpu", False, load_inception, SLOW)
+    reason = str(error).partition(";")[0]
+    assert capsys.readouterr().out.endswith(f"there is no first model ({reason}); now the training begins\n")
+    assert {path.name for path in run.folder.iterdir()} == {".lock", "config.yaml"}

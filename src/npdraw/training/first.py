@@ -11,14 +11,13 @@ from dataclasses import replace
 from npdraw.config import Config, Split
 from npdraw.data import ImageSet, select
 from npdraw.data.images import evenly
-from npdraw.errors import InputError
+from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation.features import Extractor
 from npdraw.progress import say
-from npdraw.training.run import Run
+from npdraw.training.run import FIRST, Run
 from npdraw.training.timing import FULL, START, Timing
 from npdraw.training.trainer import prepare, train_prepared
 
-FOLDER = ".first"  # in the folder of the run, while it works
 IMAGES = (2000, 500, 125)  # most images to train on, from which the first number that fits into the time is taken
 VALIDATED = 250  # most images to validate on
 
@@ -35,23 +34,25 @@ def first_model(
     if chosen is None:
         return
     config, few = chosen
-    with run.hold():
+    folder = run.folder / FIRST
+    with run.hold():  # this also removes the folder of a killed process
         run.write_config()
-    say(f"first a short training on {len(few.train):,} images, for a model and pictures in about a minute", quiet)
-    folder = run.folder / FOLDER
-    shutil.rmtree(folder, ignore_errors=True)  # of a killed process
-    try:
-        first = prepare(config, few, folder)
-        model = train_prepared(first, few, device, quiet, network)
-        model.config = run.config
-        model.provenance = {**model.provenance, "data": run.config.data.digest}
-        model.save_pretrained(run.folder / "model")
-        (run.folder / "pictures").mkdir(exist_ok=True)
-        for picture in ("samples.png", "reconstructions.png"):
-            (folder / "pictures" / picture).replace(run.folder / "pictures" / picture)
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    say(f"a first model is in {run.folder}, its samples in {run.folder / 'pictures'}; now the training begins", quiet)
+        say(f"first a short training on {len(few.train):,} images, for a model and pictures in about a minute", quiet)
+        try:
+            first = prepare(config, few, folder)
+            model = train_prepared(first, few, device, quiet, network)
+            model.config = run.config
+            model.provenance = {**model.provenance, "data": run.config.data.digest}
+            model.save_pretrained(run.folder / "model")
+            (run.folder / "pictures").mkdir(exist_ok=True)
+            for picture in ("samples.png", "reconstructions.png"):
+                (folder / "pictures" / picture).replace(run.folder / "pictures" / picture)
+            done = f"a first model is in {run.folder}, its samples in {run.folder / 'pictures'}"
+        except (InputError, TrainingError) as error:  # the run has more images and longer warm-ups, and may go well
+            done = f"there is no first model ({str(error).partition(';')[0]})"
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+    say(f"{done}; now the training begins", quiet)
 
 
 def _short(config: Config, data: ImageSet, timing: Timing, seconds: float) -> tuple[Config, ImageSet] | None:

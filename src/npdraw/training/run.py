@@ -6,6 +6,7 @@ process on the same directory.
 
 import json
 import os
+import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -27,6 +28,7 @@ from npdraw.words import kind_and_shape, plural
 
 STAGES = ("prior", "guide", "model", "done")
 LOCK = ".lock"
+FIRST = ".first"  # where the first model is trained (first.py)
 Epochs = Literal["same", "kept", "new"]
 EPOCHS = (  # what the minutes of a run follow from, by stage; the last ones are of stage two
     "prior_stage.epochs",
@@ -133,6 +135,7 @@ class Run:
         with lock:
             try:
                 remove_leftovers(self.folder)
+                shutil.rmtree(self.folder / FIRST, ignore_errors=True)
                 self.metrics()  # damaged metrics are refused before any work
                 yield self._recover()
             finally:
