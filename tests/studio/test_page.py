@@ -1054,6 +1054,30 @@ def test_nothing_is_lost_when_the_page_is_loaded_again(flowing: Callable[..., Fl
     assert studio.cells() != cells
 
 
+KEPT = """(change) => new Promise((resolve) => {
+  const request = indexedDB.open("npdraw", 1);
+  request.onsuccess = () => {
+    const store = request.result.transaction("work", "readwrite").objectStore("work");
+    store.openCursor().onsuccess = ({ target: { result: cursor } }) => {
+      const put = cursor.update({ ...cursor.value, ...change });
+      put.onsuccess = () => { request.result.close(); resolve(Object.keys(cursor.value)); };
+    };
+  };
+})"""
+
+
+def test_work_that_another_version_of_the_page_kept_is_left(studio: Studio) -> None:
+    studio.sample(0)
+    studio.page.wait_for_timeout(400)
+    for change in ({"drawings": []}, {"index": 5}, {"drawings": [{"cells": [0] * 35}] * 9}, {"settings": {}}):
+        assert set(studio.page.evaluate(KEPT, change)) == {"drawings", "index", "settings"}
+        studio.page.reload()
+        studio.page.wait_for_selector("body.ready")
+        assert studio.page.locator("#strip li").count() == 1
+        studio.sample(0)
+        studio.page.wait_for_timeout(400)
+
+
 def test_a_photograph_of_any_size_and_kind_is_opened(flowing: Callable[..., Flowing]) -> None:
     studio = flowing()
     shades = np.linspace(0, 255, 3000, dtype=np.uint8)[None].repeat(1500, 0)
@@ -1076,6 +1100,12 @@ def test_a_photograph_of_any_size_and_kind_is_opened(flowing: Callable[..., Flow
     studio.holds("document.querySelector('#words').textContent.includes('3000 × 1500 pixels')")
     found = studio.pixels().astype(int)  # of the middle
     assert (found[:, 1:] > found[:, :-1]).all() and abs(found[0, 0] + found[0, -1] - 255) < 4 and found[0, 0] > 40
+    file, line = io.BytesIO(), Image.new("RGB", (6000, 1), "red")
+    line.save(file, "PNG")
+    studio.page.evaluate("window.sent = null")
+    studio.page.set_input_files("#file", {"name": "line.png", "mimeType": "image/png", "buffer": file.getvalue()})
+    studio.holds("window.sent")
+    assert studio.page.evaluate("window.sent") == ["image/png", 2048, 1]
 
 
 def test_the_picture_before_the_edits_is_shown_while_that_is_held(flowing: Callable[..., Flowing]) -> None:

@@ -443,7 +443,7 @@ try {
   element("board").ariaLabel =
     `Canvas of ${grid.rows} by ${grid.columns} cells, ${canvas.width} × ${canvas.height} pixels`;
   const work = await Work.open(model.weights);
-  studio(model, new Bank(model, parts), work, await work.before());
+  studio(model, new Bank(model, parts), work, await work.before(grid.rows * grid.columns));
   document.body.classList.add("ready");
 } catch (error) {
   complain(/** @type {Error} */ (error), true);

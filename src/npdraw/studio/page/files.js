@@ -161,7 +161,8 @@ async function sendable(file, most) {
   const longer = Math.max(image.width, image.height);
   if (known && longer <= LARGE && file.size <= most) return file;
   const scale = Math.min(1, LARGE / longer);
-  const canvas = new OffscreenCanvas(Math.round(image.width * scale), Math.round(image.height * scale));
+  const [width, height] = [image.width, image.height].map((side) => Math.max(1, Math.round(side * scale)));
+  const canvas = new OffscreenCanvas(width, height);
   const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
   context.imageSmoothingQuality = "high";
   context.drawImage(image, 0, 0, canvas.width, canvas.height);

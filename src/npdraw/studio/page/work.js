@@ -3,6 +3,7 @@
  * has no such database, as in some private windows, nothing is kept and the page works as before. */
 
 const [DATABASE, STORE] = ["npdraw", "work"];
+const TOOLS = ["pen", "part", "erase", "region"];
 const PAUSE = 200; // milliseconds from a change to its writing
 
 /** @typedef {{drawings: import("./drawing.js").Drawing[], index: number, settings: object}} Kept */
@@ -20,6 +21,15 @@ async function database() {
   return done(request);
 }
 
+/** Whether this is work as this page keeps it; another version of the page may have kept it in another form.
+ * @param {any} kept @param {number} cells @returns {kept is Kept} */
+const isWhole = (kept, cells) =>
+  Array.isArray(kept?.drawings) &&
+  kept.index in kept.drawings &&
+  kept.drawings.every((/** @type {any} */ { cells: own, touched, noise } = {}) =>
+    [own, touched].every((list) => Array.isArray(list) && list.length === cells) && Number.isInteger(noise)) &&
+  TOOLS.includes(kept.settings?.tool);
+
 export class Work {
   /** @type {number | undefined} */ #timer;
 
@@ -34,10 +44,12 @@ export class Work {
   /** @param {string} weights */
   static open = async (weights) => new Work(await database().catch(() => null), weights);
 
-  /** What was kept before, or null. @returns {Promise<Kept | null>} */
-  async before() {
+  /** What was kept before, or null. Without it the page opens, so what this page cannot read counts as nothing.
+   * @param {number} cells of a drawing @returns {Promise<Kept | null>} */
+  async before(cells) {
     const store = this.database?.transaction(STORE).objectStore(STORE);
-    return (store && (await done(store.get(this.weights)).catch(() => null))) ?? null;
+    const kept = store && (await done(store.get(this.weights)).catch(() => null));
+    return isWhole(kept, cells) ? kept : null;
   }
 
   /** Write what `present` returns, soon. */
