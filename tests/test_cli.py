@@ -200,6 +200,16 @@ def test_a_run_is_made_longer_by_its_own_name(
         assert rows[-1]["stage"] == "done" and rows[-2]["step"] == epochs  # 57 images are one step
 
 
+def test_epochs_that_minutes_choose_for_a_run_are_checked_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """For example, the scores of the run may have ended it."""
+    checked = []
+    monkeypatch.setattr("npdraw.training.timing.measure", lambda *given: SLOW)
+    check = "npdraw.training.trainer.check_longer"
+    monkeypatch.setattr(check, lambda run, count: checked.append((run.config.model_stage.epochs, count)))
+    assert main(["train", str(home / "run"), "--minutes", "0.05", "--device", "cpu", "--dry-run"]) == 0
+    assert checked == [(1, 57), (3, 57)]
+
+
 def test_the_plan_of_a_public_set_that_is_not_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     from npdraw.data import PUBLIC_SETS, outline, select
 
@@ -620,6 +630,7 @@ WRONG = {
         "npdraw data info mnist",
     ),
     "no minutes": ("train {home}/bars.npz --minutes 0 --out {out}", "--minutes must be"),
+    "endless minutes": ("train {home}/bars.npz --minutes 1e9 --out {out}", "below 1,000,000, not 1e+09"),
     "too few minutes": (
         "train {home}/bars.npz --minutes 0.0001 --out {out}",
         "with an epoch of each stage; give --minutes",

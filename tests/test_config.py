@@ -128,6 +128,7 @@ def test_a_number_must_be_finite(path: str) -> None:
         ("prior.dropout", 1.0),
         ("prior.dropout", -0.1),
         ("posterior.layers", 2),
+        ("posterior.strides", 5),  # of 4 layers
         ("posterior.width", 0),
         ("decoder.width", 0),
         ("decoder.mixtures", 0),
@@ -156,6 +157,11 @@ def test_what_can_never_run(path: str, value: Any) -> None:
     with pytest.raises(InputError) as caught:
         from_dict(Config, nested(path, value))
     assert key.replace("_", "-") in str(caught.value) or key in str(caught.value)
+
+
+def test_a_number_that_is_too_large_is_told_the_largest() -> None:
+    with pytest.raises(InputError, match="must be at most 1,000,000,000,000, not 10"):
+        from_dict(Config, nested("model_stage.epochs", 10**21))
 
 
 @pytest.mark.parametrize(

@@ -66,7 +66,8 @@ def check_bounds(config: Any, prefix: str = "") -> None:
     for name, value in _numbers(config, prefix):
         least, most = BOUNDS.get(name, (1, math.inf))
         if not least <= value <= most:  # also refuses NaN
-            allowed = f"at least {least}" if most >= LARGEST else f"from {least} to {most}"
+            beyond = f"at most {LARGEST:,}" if value > most else f"at least {least}"
+            allowed = beyond if most >= LARGEST else f"from {least} to {most}"
             raise InputError(f"{name.replace('_', '-')} must be {allowed}, not {brief(value)}")
 
 

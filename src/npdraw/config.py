@@ -376,6 +376,11 @@ class Config:
                 "model-stage.patience counts scores, but none are taken; give --model-stage.score-every, the number of "
                 "epochs between scores, or omit --model-stage.patience"
             )
+        if self.posterior.strides > self.posterior.layers:
+            raise InputError(
+                f"posterior.strides {self.posterior.strides} are more than posterior.layers {self.posterior.layers}; "
+                f"give at most {self.posterior.layers}"
+            )
         _check_flow(self)
         _check_guides(self)
         if self.bank.parts > self.bank.patches:
@@ -414,7 +419,8 @@ def _check_flow(config: Config) -> None:
         ("decoder.distilled", config.decoder.distilled),
     ):
         if value and config.decoder.likelihood != "flow":
-            raise InputError(f"{name} is only for flows; give --{name} 0, or --decoder.likelihood flow")
+            off = f"omit --{name}" if value is True else f"give --{name} 0"
+            raise InputError(f"{name} is only for flows; {off}, or give --decoder.likelihood flow")
     if config.decoder.freedom and not config.model_stage.noise:
         raise InputError(
             "decoder.freedom needs a flow that learns from noise; give --model-stage.noise, or --decoder.freedom 0"

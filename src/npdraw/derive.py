@@ -1,7 +1,8 @@
 """The target of training: a preset, a YAML file, a run, or images, from which `derive` makes a config.
 
-So a folder of pictures is enough. Every derived number follows from the images (size, channels, levels, count), never
-from the machine. The same images give the same config, so the same command continues its run.
+So a folder of pictures is enough. Every derived number follows from the images (size, channels, levels, count) and from
+whether there is time for a long training (a GPU, or an hour), and never from how fast the machine is. So the same
+command continues its run.
 """
 
 import dataclasses

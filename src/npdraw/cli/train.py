@@ -89,7 +89,7 @@ class Train(Typed):
         from npdraw.evaluation.inception import load_inception
         from npdraw.training.first import first_model
         from npdraw.training.timing import measure
-        from npdraw.training.trainer import prepare, train_prepared
+        from npdraw.training.trainer import check_longer, prepare, train_prepared
 
         config, out = self.config, self.out or derive.default_out(self.target, self.config)
         if not config.data.source:
@@ -107,6 +107,7 @@ class Train(Typed):
         timing, goes_on = measure(run.config, data, device) if measured else None, ""
         if timing and self.minutes and (itself or not run.started):
             run.plan(timing.fitted(run.config, self.minutes, run.reached))
+            check_longer(run, timing.images)
             lines = plan(run.config, data, device)
         elif self.minutes:
             goes_on = f"the run in {out} keeps its epochs; npdraw train {out} --minutes {self.minutes:g} changes them"
@@ -127,7 +128,7 @@ class Train(Typed):
 
     def _check_minutes(self) -> None:
         if self.minutes is not None and not 0 < self.minutes < MINUTES:
-            raise InputError(f"--minutes must be a number of minutes above 0, not {self.minutes:g}")
+            raise InputError(f"--minutes must be above 0 and below {MINUTES:,.0f}, not {self.minutes:g}")
         if self.minutes and (this_process().world > 1 or self.config.decoder.distilled):
             raise InputError("--minutes is for one process, and for nets that are not distilled; give --epochs")
 

@@ -56,11 +56,11 @@ def prepare(config: Config, data: ImageSet, folder: str | Path, epochs: Epochs =
     settled = settle(config, data)
     run = Run.open(folder, settled, older(settled, data).data.digest, epochs)
     if epochs == "new" and run.started:
-        _check_longer(run, len(select(data, config.split, config.data.validation).train))
+        check_longer(run, len(select(data, config.split, config.data.validation).train))
     return run
 
 
-def _check_longer(run: Run, count: int) -> None:
+def check_longer(run: Run, count: int) -> None:
     """Refuse a run that would have fewer epochs than it had already, or whose stage two has ended by itself."""
     (stage, step), config = run.reached, run.config
     done = -(-step // steps_per_epoch(config, count)[stage])
