@@ -300,7 +300,7 @@ def test_a_run_never_goes_on_from_other_weights(start: Path, tmp_path: Path) -> 
         train(tmp_path / "run", config(copy))
     train(tmp_path / "run", config(start))  # the weights that it began with, in another place
     shutil.move(copy, tmp_path / "moved")
-    with pytest.raises(InputError, match="a different init; choose another --out"):
+    with pytest.raises(InputError, match="a different init; npdraw train"):
         train(tmp_path / "run", config(tmp_path / "moved"))
 
 

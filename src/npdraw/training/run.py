@@ -111,7 +111,10 @@ class Run:
                 )
             if changed:
                 name = ("init" if "init" in changed else changed[0]).replace("_", "-")
-                raise InputError(f"{folder} holds a run with a different {name}; choose another --out, or remove it")
+                raise InputError(
+                    f"{folder} holds a run with a different {name}; npdraw train {folder} goes on with it as it is, or "
+                    "choose another --out"
+                )
         elif run.folder.exists() and any(p.name != LOCK and p.suffix != ".tmp" for p in run.folder.iterdir()):
             raise InputError(f"{folder} is not empty and does not hold a run; choose another --out")
         return run
