@@ -130,7 +130,7 @@ def test_the_numbers_of_evaluations_that_were_learned() -> None:
     [
         ({"evaluations": 17}, "takes 1, 2, 4 or 8 evaluations"),
         ({"evaluations": 4, "guide": 8}, "needs none; give --decoder.guide 0"),
-        ({"evaluations": 4, "likelihood": "bernoulli"}, "decoder.distilled is only for flows; omit --decoder.distilled,"),
+        ({"evaluations": 4, "likelihood": "bernoulli"}, "only for flows; omit --decoder.distilled,"),
     ],
 )
 def test_settings_that_do_not_go_together(decoder: dict[str, object], hint: str) -> None:

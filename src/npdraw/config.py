@@ -377,10 +377,7 @@ class Config:
                 "epochs between scores, or omit --model-stage.patience"
             )
         if self.posterior.strides > self.posterior.layers:
-            raise InputError(
-                f"posterior.strides {self.posterior.strides} are more than posterior.layers {self.posterior.layers}; "
-                f"give at most {self.posterior.layers}"
-            )
+            raise InputError(f"posterior.strides must be at most posterior.layers, {self.posterior.layers}")
         _check_flow(self)
         _check_guides(self)
         if self.bank.parts > self.bank.patches:
