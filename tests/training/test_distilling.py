@@ -1,5 +1,6 @@
 """Distillation: a student learns the paths of its teacher, and nothing else changes."""
 
+import weakref
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,19 @@ def test_a_lesson_is_two_points_of_one_path(home: Path) -> None:
     assert paths.pool[0] is before
     paths.lesson(distilling.POOL * distilling.USES, 16)
     assert not torch.equal(paths.pool[0], before)
+
+
+def test_one_pool_is_kept_at_a_time(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """They are the most of the memory that distilling takes."""
+    teacher = store.load_model(home / "teacher")
+    images = select(tiny.data(), teacher.config.split, 8).train
+    paths = distilling.Paths(teacher, resident(images, teacher, 0), 0, 0)
+    paths.lesson(0, 4)
+    before, made = weakref.ref(paths.pool[0]), distilling.Paths._made
+    alive: list[bool] = []
+    monkeypatch.setattr(distilling.Paths, "_made", lambda *given: alive.append(before() is not None) or made(*given))
+    paths.lesson(distilling.POOL * distilling.USES, 4)
+    assert alive == [False]
 
 
 def test_what_cannot_be_distilled(home: Path, tmp_path: Path) -> None:

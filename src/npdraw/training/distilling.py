@@ -45,6 +45,7 @@ class Paths:
         velocities between the two; conditions and strengths. Torch's own generator chooses them."""
         device, number = self.teacher.device, step // (POOL * USES)
         if number != self.number:
+            vars(self).pop("pool", None)  # its memory is needed for the next one
             with torch.random.fork_rng([device] if device.type == "cuda" else []):
                 seed_step(self.seed, "paths", number, self.rank)
                 self.number, self.pool = number, self._made(count)
