@@ -64,8 +64,10 @@ def test_a_model_is_scored_against_its_own_images(
 def test_an_evaluation_that_is_killed_leaves_what_is_done(
     home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a whole report, which says that it is unfinished. The next one replaces it."""
-    whole = evaluate(home, "model", tmp_path / "whole")
+    """As a whole report, which says that it is unfinished. An older report stays until a newer one is whole."""
+    whole, older = evaluate(home, "model", tmp_path / "whole"), b"older"
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "scores.json").write_bytes(older)
 
     def killed(*given: object) -> None:
         raise KeyboardInterrupt
@@ -75,7 +77,9 @@ def test_an_evaluation_that_is_killed_leaves_what_is_done(
         words = ["evaluate", str(home / "model"), "--out", str(tmp_path / "out"), *QUICK]
         assert main(words) == 130
     said = capsys.readouterr().out
-    found = json.loads((tmp_path / "out" / "scores.json").read_text())
+    partly = tmp_path / "out" / "unfinished"
+    assert (tmp_path / "out" / "scores.json").read_bytes() == older
+    found = json.loads((partly / "scores.json").read_text())
     assert found["unfinished"] == ["kid", "prdc", "rfid", "editing", "pictures"] and "unfinished" not in whole
     assert found["notes"][0] == "Unfinished: kid, prdc, rfid, editing, pictures are not here."
     assert found["scores"].keys() == {k for k in whole["scores"] if not k.startswith(("kid", "rfid", "edit", "found"))
@@ -83,11 +87,11 @@ def test_an_evaluation_that_is_killed_leaves_what_is_done(
     assert list(found["scores"]) == [key for key in whole["scores"] if key in found["scores"]]
     assert all(row == whole["scores"][key] for key, row in found["scores"].items())
     assert found["samples"] == whole["samples"] and found["weights"] == whole["weights"]
-    assert {path.name for path in (tmp_path / "out").iterdir()} == {"scores.json", "report.html"}
-    page = (tmp_path / "out" / "report.html").read_text()
+    assert {path.name for path in partly.iterdir()} == {"scores.json", "report.html"}
+    page = (partly / "report.html").read_text()
     assert "Unfinished: kid, prdc" in page and page.endswith("</html>\n")
     assert said.index("PSNR of parses ") < said.index("NLL by ELBO ") < said.index("left: kid, prdc, rfid, editing")
-    assert evaluate(home, "model", tmp_path / "out")["scores"] == whole["scores"]
+    assert evaluate(home, "model", tmp_path / "out")["scores"] == whole["scores"] and not partly.exists()
 
 
 def test_samples_as_npz_as_pngs_and_by_their_model_score_alike(home: Path, tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 """The verb that scores: `evaluate`."""
 
+import shutil
 import time
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from npdraw.evaluation.score import Score
     from npdraw.model import NPDraw
 
+PARTLY = "unfinished"  # folder in the report's, for a report that is not whole yet
 _FOR_SAMPLES, _FOR_MODELS = (
     ", ".join(f"{m.name} ({m.help})" for m in METRICS.values() if (Need.MODEL in m.needs) == model)
     for model in (False, True)
@@ -83,7 +85,7 @@ class Evaluate:
             kept = data_folder(self.data_dir) / "scores"
             evaluation = Evaluation(subject, data, request, network, kept, device, own, progress, how)
             weights = {} if model is None else {"weights": store.weights_hash(self.subject)}
-            told = set[str]()
+            told, partly = set[str](), self.out / PARTLY
 
             def facts(unfinished: list[str]) -> dict[str, Any]:
                 found = {"subject": self.subject, **evaluation.about(), **report.facts(device), **weights}
@@ -91,10 +93,10 @@ class Evaluate:
                 return found | ({"unfinished": unfinished} if unfinished else {})
 
             def write(scores: "list[Score]", notes: list[str], left: list[str]) -> None:
-                """A report of the scores so far, in case this process is killed."""
+                """A report of the scores so far, in case this process is killed. An older report stays beside it."""
                 about = facts([*left, "pictures"])
                 notes = [f"Unfinished: {', '.join(about['unfinished'])} are not here.", *notes]
-                report.write(self.out, report.title(about), scores, notes, about, {})
+                report.write(partly, report.title(about), scores, notes, about, {})
                 new = (" ".join(report.cells(score)[:2]).strip() for score in scores if score.key not in told)
                 progress.say(f"scored: {', '.join(new)}; left: {', '.join(about['unfinished'])}")
                 told.update(score.key for score in scores)
@@ -106,6 +108,7 @@ class Evaluate:
         if not about["whole_protocol"]:
             notes.append(f"This is not the full protocol `{self.protocol}`: there are fewer samples, or fewer images.")
         written = report.write(self.out, title, scores, notes, about, pictures)
+        shutil.rmtree(partly, ignore_errors=True)
         say("\n".join([title, report.table(scores), *notes]))
         say_written(*written)
 

@@ -36,9 +36,9 @@ export class Player extends EventTarget {
     return this.#cells.map((part, cell) => (drawn.has(cell) ? part : NONE));
   }
 
-  /** The cell that was drawn last, or null if all are shown or none. */
+  /** The cell that was drawn last, or null if none was. */
   get newest() {
-    return this.whole ? null : (this.#drawn[this.#position - 1] ?? null);
+    return this.#drawn[this.#position - 1] ?? null;
   }
 
   get whole() {

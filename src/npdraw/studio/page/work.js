@@ -18,7 +18,9 @@ const done = (request) =>
 async function database() {
   const request = indexedDB.open(DATABASE, 1);
   request.onupgradeneeded = () => request.result.createObjectStore(STORE);
-  return done(request);
+  const opened = await done(request);
+  opened.onversionchange = () => opened.close(); // a newer page in another tab may change it
+  return opened;
 }
 
 /** Whether this is work as this page keeps it; another version of the page may have kept it in another form.
