@@ -37,6 +37,9 @@ class Paths:
     def __init__(self, teacher: NPDraw, training: Images, seed: int, rank: int):
         assert isinstance(teacher.decoder, Flow)
         self.teacher, self.flow, self.training = teacher.eval().requires_grad_(False), teacher.decoder, training
+        device = teacher.device  # these are sent there once: a step waits for every copy
+        self.lengths, self.shares = (torch.tensor(x, device=device) for x in zip(*LENGTHS, strict=True))
+        self.times = torch.tensor(leaps(LEAPS), device=device)
         self.seed, self.rank, self.number = seed, rank, -1
         self.pool: tuple[Tensor, Tensor, Tensor]
 
@@ -51,10 +54,9 @@ class Paths:
                 self.number, self.pool = number, self._made(count)
         states, conditions, strengths = self.pool  # (LEAPS+1,N,C,H,W) in half precision, (N,...), (N,)
         which = torch.randint(len(strengths), (count,), device=device)
-        lengths, shares = (torch.tensor(x, device=device) for x in zip(*LENGTHS, strict=True))
-        length = lengths[torch.multinomial(shares, count, replacement=True)]
+        length = self.lengths[torch.multinomial(self.shares, count, replacement=True)]
         first = length * (torch.rand(count, device=device) * (LEAPS // length)).long()
-        t, until = torch.tensor(leaps(LEAPS), device=device)[torch.stack([first, first + length])]
+        t, until = self.times[torch.stack([first, first + length])]
         x, y = (states[i, which].float() for i in (first, first + length))
         return x, t, until, (y - x) / (until - t)[:, None, None, None], conditions[which], strengths[which]
 
