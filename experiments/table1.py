@@ -1,14 +1,15 @@
 """The paper's Table 1, row by row: from data to FID, and on to a model that comes with the package.
 
     python experiments/table1.py train NAME [--data SOURCE] [--seed S] [--out DIR] [--device D] [--inception FILE]
-                                       [--init FOLDER] [--prior-epochs N] [--epochs N]
+                                       [--init FOLDER] [--prior-epochs N] [--epochs N] [--distilled]
     python experiments/table1.py score FOLDER [--data SOURCE] [--inception FILE] [--cache DIR] [--count N]
     python experiments/table1.py table
     python experiments/table1.py ship FOLDER NAME
 
 `train` trains the preset NAME in OUT/NAME-seedS, or continues the run there. It writes the weights, made small, to
 OUT/NAME-seedS/shipped. With --init it trains the model in FOLDER further, from its weights: for --epochs more epochs of
-stage two, and none of stage one, unless --prior-epochs gives some or the preset now has another prior.
+stage two, and none of stage one, unless --prior-epochs gives some or the preset now has another prior. With --distilled
+the model's flow is distilled, in --epochs epochs, and nothing else learns.
 
 `score` scores such a run, or a saved model, by the protocol `paper`. The scores go to FOLDER/scores, and the row to
 table1.json. A model is scored once, since test images must choose nothing. To replace a row, remove it by hand, and say
@@ -37,6 +38,7 @@ from marked import points, put
 from npdraw import show, store
 from npdraw.config import Config, fixed
 from npdraw.data import data_folder, load, same_images, select
+from npdraw.derive import distilled_config
 from npdraw.device import pick_device
 from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation import report
@@ -64,13 +66,13 @@ Row = dict[str, Any]
 
 def train(
     name: str, source: str | None, seed: int, out: Path, device: str, inception: Path | None, init: Path | None,
-    prior_epochs: int | None, epochs: int | None,
+    prior_epochs: int | None, epochs: int | None, distilled: bool,
 ) -> None:  # fmt: skip
     """Train a preset, or continue its run. From the weights in `init`, train only what is new or asked for."""
     config = replace(store.read_config(store.presets()[name]), seed=seed)
     folder, anew = out / f"{name}-seed{seed}", False
-    if epochs is not None:
-        config = replace(config, model_stage=replace(config.model_stage, epochs=epochs))
+    if distilled and init is None:
+        raise InputError("--distilled needs --init, the model whose flow is distilled")
     if init is not None:
         whole = init / "model"  # in full precision
         start = whole if (whole / store.SETTINGS).is_file() else weights_of(init)
@@ -82,6 +84,10 @@ def train(
             config = replace(config, model_stage=replace(config.model_stage, guide_epochs=0))
         if folder.resolve() == init.resolve():
             raise InputError(f"{folder} holds the weights to start from; give another --out")
+        if distilled:
+            config = distilled_config(config, store.model_config(start))
+    if epochs is not None:
+        config = replace(config, model_stage=replace(config.model_stage, epochs=epochs))
     if prior_epochs is not None:
         config = replace(config, prior_stage=replace(config.prior_stage, epochs=prior_epochs))
     with Progress() as progress:
@@ -178,12 +184,14 @@ def _set(config: Config) -> str:
 
 
 def preset_of(config: Config) -> str:
-    """The preset whose nets a model has."""
+    """The preset whose nets a model has; those of a distilled model have one more layer, and no guide."""
+    distilled, own = config.decoder.distilled, fixed(config)
+    nets = {k: v for k, v in own.items() if not (distilled and k in ("decoder.distilled", "decoder.guide"))}
     named = {name: store.read_config(path) for name, path in store.presets().items()}
-    own = [name for name, c in named.items() if c.data.source == _set(config) and fixed(config) == fixed(c)]
-    if not own:
+    found = [name for name, c in named.items() if c.data.source == _set(config) and nets.items() <= fixed(c).items()]
+    if not found:
         raise InputError(f"the model has other nets than the presets of {_set(config)}; a row is of a preset")
-    return own[0]
+    return f"{found[0]}, distilled" if distilled else found[0]
 
 
 def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
@@ -357,6 +365,7 @@ def main(words: list[str] | None = None) -> int:
     trains.add_argument("--init", type=Path)
     trains.add_argument("--prior-epochs", type=int)
     trains.add_argument("--epochs", type=int)
+    trains.add_argument("--distilled", action="store_true")
     trains.add_argument("--device", choices=("auto", "cpu", "cuda", "mps"), default="auto")
     for verb in (scores, ships):
         verb.add_argument("folder", type=Path)
@@ -371,7 +380,8 @@ def main(words: list[str] | None = None) -> int:
         match given.verb:
             case "train":
                 where = (given.out, given.device, given.inception)
-                train(given.name, given.data, given.seed, *where, given.init, given.prior_epochs, given.epochs)
+                start = (given.init, given.prior_epochs, given.epochs, given.distilled)
+                train(given.name, given.data, given.seed, *where, *start)
             case "score":
                 score(given.folder, given.data, given.inception, given.cache, given.count)
             case "table":

@@ -197,10 +197,10 @@ def finetune_config(config: Config, init: str, epochs: int | None = None, distil
         ),
         picture_epochs=min(config.picture_epochs, max(1, epochs // 5)),
     )
-    return _distilled(adapted, model) if distilled else adapted
+    return distilled_config(adapted, model) if distilled else adapted
 
 
-def _distilled(config: Config, teacher: Config) -> Config:
+def distilled_config(config: Config, teacher: Config) -> Config:
     """The config of a run that distils the flow of a model."""
     if teacher.decoder.likelihood != "flow":
         raise InputError(f"{config.init} has no flow, and only a flow can be distilled; omit --decoder.distilled")

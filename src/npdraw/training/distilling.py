@@ -8,7 +8,7 @@ makes the teacher's own picture of each noise, only faster, and no picture of th
 Choices:
 - Drawings, noise on canvases, maps and unfinished drawings are those that the teacher learned from.
 - Teachers are slow. So the paths of `POOL` batches are made at once, and each is used `USES` times, each time between
-  other points. The next pool replaces them.
+  other points, of which a path has 15 pairs. The next pool replaces them. On a GPU the teacher is compiled.
 - A pool is a function of the seed and its number, as all randomness of training is, so a killed run makes it again.
 """
 
@@ -22,7 +22,7 @@ from npdraw.model import NPDraw
 from npdraw.training.augment import Images
 from npdraw.training.loop import seed_step
 
-POOL, USES = 16, 8
+POOL, USES = 16, 16
 LENGTHS = (
     (1, 0.15),
     (2, 0.45),
@@ -37,7 +37,13 @@ class Paths:
     def __init__(self, teacher: NPDraw, training: Images, seed: int, rank: int):
         assert isinstance(teacher.decoder, Flow)
         self.teacher, self.flow, self.training = teacher.eval().requires_grad_(False), teacher.decoder, training
-        device = teacher.device  # these are sent there once: a step waits for every copy
+        device = teacher.device
+        if device.type == "cuda":
+            self.flow.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+            for net in (self.flow, self.flow.guide):
+                if net is not None:
+                    net.compile()
+        # these are sent there once: a step waits for every copy
         self.lengths, self.shares = (torch.tensor(x, device=device) for x in zip(*LENGTHS, strict=True))
         self.times = torch.tensor(leaps(LEAPS), device=device)
         self.seed, self.rank, self.number = seed, rank, -1
