@@ -60,6 +60,8 @@ MODELS = ROOT / "src" / "npdraw" / "models"
 BEFORE = "before.jsonl"  # file in a run: the metrics of the earlier spells
 EDITS = 5_000  # number of samples of a flow that are edited
 PLUS = "-plus"  # ending of the presets that go past the paper
+DISTILLED = ", distilled"  # ending of the rows of models whose flow was distilled; these models have the preset's name
+TEACHER = "-teacher"  # ending of the names of the models that they learned from
 TABLE = [name for name, facts in SETS.items() if facts.paper is not None]
 Row = dict[str, Any]
 
@@ -191,7 +193,7 @@ def preset_of(config: Config) -> str:
     found = [name for name, c in named.items() if c.data.source == _set(config) and nets.items() <= fixed(c).items()]
     if not found:
         raise InputError(f"the model has other nets than the presets of {_set(config)}; a row is of a preset")
-    return f"{found[0]}, distilled" if distilled else found[0]
+    return found[0] + (DISTILLED if distilled else "")
 
 
 def _made(folder: Path, weights: Path, config: Config, images: int) -> Row:
@@ -228,14 +230,22 @@ def _add(found: Row) -> None:
         print(f"{ROWS.name}: {found['preset']}, seed {found['seed']}")
 
 
+def models_of(name: str, found: Mapping[str, Mapping[str, Row]]) -> list[tuple[str, str]]:
+    """The rows of a set, in the order of the table, and the names of their models. The last one is the best."""
+    plus = name + PLUS
+    if plus + DISTILLED in found:
+        return [(name, name), (plus, plus + TEACHER), (plus + DISTILLED, plus)]
+    return [(name, name), (plus, plus)]
+
+
 def table(found: Mapping[str, Mapping[str, Row]]) -> str:
     """The table in Markdown, from the rows: our scores beside the paper's, and notes below."""
     lines: list[tuple[str, ...]] = []
     notes: list[str] = []
     estimated = False
-    for name, preset in ((name, name + more) for name in TABLE for more in ("", PLUS)):
+    for name, preset, model in ((of, *row) for of in TABLE for row in models_of(of, found)):
         facts = SETS[name]
-        title = facts.title + (f", `{preset}`" if preset != name else "")
+        title = facts.title + (f", `{model}`" if model != name else "")
         seeds = sorted(found.get(preset, {}).values(), key=lambda row: row["seed"])
         if not seeds:
             if preset == name:
@@ -280,7 +290,8 @@ def short_table(found: Mapping[str, Mapping[str, Row]]) -> str:
         real = [read_scores(row)["fid"].real for row in found.get(name, {}).values()]
         floor = figure(statistics.fmean(x for x in real if x is not None)) if real else ""
         paper = SETS[name].paper
-        lines.append((SETS[name].title, fid(name), fid(name + PLUS), f"{paper:.2f}", SETS[name].peer, floor))
+        best, _ = models_of(name, found)[-1]
+        lines.append((SETS[name].title, fid(name), fid(best), f"{paper:.2f}", SETS[name].peer, floor))
     head = ("FID", "npdraw", "npdraw, `-plus`", "the paper", "best peer in the paper", "real images")
     return markdown(head, lines)
 

@@ -72,16 +72,32 @@ class Valleys(Valley):
         return super().__call__(model) + 2 * abs(1.0 - model.prior.guidance)
 
 
-def test_guidances_of_the_prior_come_first_at_freedom_0() -> None:
+def test_guidances_of_the_prior_are_tried_at_the_chosen_freedom() -> None:
     model, score, rows = model_of(prior={"guide": 8, "guidance": 1.0}, freedom=0.3), Valleys(), list[dict[str, Any]]()
     found = levels.Levels(model, score, rows)  # type: ignore[arg-type]
     chosen = found.best()
     assert (chosen.prior.guidance, chosen.decoder.guidance, chosen.decoder.freedom) == (1.0, 1.4, 0.25)
-    assert score.priors == [0.0, 0.5, 1.0, 1.5, *[1.0] * 8]
-    assert score.asked[:4] == [(0.0, 1.0)] * 4 and score.asked[4:6] == [(0.5, 0.0), (0.5, 0.7)]
+    assert score.priors == [*[1.0] * 8, 0.0, 0.25, 0.5, 1.5]
+    assert score.asked[8:] == [(0.25, 1.4)] * 4
     assert (model.config.prior.guidance, model.prior.guidance, model.config.decoder.freedom) == (1.0, 1.0, 0.3)
     assert [row["prior_guidance"] for row in rows] == score.priors and len(rows) == 12
     assert found.best() == chosen and len(score.priors) == 12  # each is measured once
+
+
+class Pass(Valleys):
+    """The stronger the prior's guidance, the less freedom is best: 1 without any, 0 with 1.5. The least is at 0.5."""
+
+    def __call__(self, model: NPDraw) -> float:
+        guidance, freedom = model.prior.guidance, model.config.decoder.freedom
+        return 10 + 9 * abs(freedom - (1 - guidance / 1.5)) + 7 * abs(guidance - 0.5)
+
+
+def test_freedom_follows_the_guidance_of_the_prior() -> None:
+    model = model_of(prior={"guide": 8, "guidance": 1.5}, guide=0, guidance=0.0)
+    rows = list[dict[str, Any]]()
+    chosen = levels.Levels(model, Pass(), rows).best()  # type: ignore[arg-type]
+    assert (chosen.prior.guidance, chosen.decoder.freedom) == (0.5, 0.75)
+    assert {row["freedom"] for row in rows if row["prior_guidance"] == 0.5} == set(levels.FREEDOMS)
 
 
 def test_rows_and_the_choice_are_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -125,4 +141,4 @@ def test_the_choice_of_a_priors_guidance_is_written(tmp_path: Path, monkeypatch:
     assert chosen.config.prior.guidance == chosen.prior.guidance == 1.0
     assert store.weights_hash(tmp_path / "shipped") == before
     rows = json.loads((tmp_path / "levels.json").read_text())["mnist"]["rows"]
-    assert [row["prior_guidance"] for row in rows] == [0.0, 0.5, 1.0, 1.5, *[1.0] * 4]  # 0 is among the freedoms
+    assert [row["prior_guidance"] for row in rows] == [*[1.0] * 5, 0.0, 0.25, 0.5, 1.5]
