@@ -52,8 +52,11 @@ def test_figures_are_means_of_the_models_own(model: NPDraw, images: Tensor, monk
 
 def test_kl_and_reconstruction_make_up_the_elbo(model: NPDraw, images: Tensor) -> None:
     b = bounds(model, images, 2, 0, QUIET)
-    parts = b.reconstruction.value + b.what.value + b.where.value + b.whether.value
-    assert b.elbo.value == pytest.approx(parts, rel=1e-5)
+    assert b.kl.value == pytest.approx(b.what.value + b.where.value + b.whether.value, rel=1e-5)
+    assert b.elbo.value == pytest.approx(b.reconstruction.value + b.kl.value, rel=1e-5)
+    draws = [model.elbo(images, r * len(images)) for r in range(DRAWS)]
+    of_images = torch.stack([draw.what + draw.where + draw.whether for draw in draws]).double().mean(0)
+    assert b.kl.images == pytest.approx(float(of_images.std()) / math.sqrt(len(images)), rel=1e-5)
 
 
 def test_the_errors_are_how_far_the_figures_move(model: NPDraw, images: Tensor) -> None:

@@ -137,8 +137,10 @@ def test_likelihood_is_in_bits_a_dimension_for_a_mixture_and_of_ink_for_bernoull
         assert row.error == pytest.approx(mean.images / (math.log(2) * 144)), "over images"
         assert f"; other drawings: ± {mean.draws / (math.log(2) * 144):.2g}" in row.note
     assert "; 10 images" in rows["nll_elbo"].note
-    parts = sum(rows[f"nll_{name}"].value for name in ("reconstruction", "what", "where", "whether"))
+    parts = sum(rows[f"nll_{name}"].value for name in ("reconstruction", "kl"))
     assert rows["nll_elbo"].value == pytest.approx(parts, rel=1e-5)
+    by_prior = -float(other.prior.log_prob(other.parse(few)).mean())
+    assert rows["nll_drawing"].value == pytest.approx(by_prior / (math.log(2) * 144), rel=1e-5)
 
 
 def test_reconstruction_of_parses_is_of_as_many_images_of_each_kind(data: ImageSet, tmp_path: Path) -> None:
@@ -179,7 +181,7 @@ def test_the_quick_metrics_come_first_and_each_is_given_at_once(model: NPDraw, d
     assert [left for _, left in given] == [
         ["bank", "nll", "kid", "fid"], ["nll", "kid", "fid"], ["kid", "fid"], ["fid"], []
     ]  # fmt: skip
-    assert [len(keys) for keys, _ in given] == [2, 6, 15, 16, 18] and given[0][0] == ["psnr_parse", "psnr_posterior"]
+    assert [len(keys) for keys, _ in given] == [2, 6, 17, 18, 20] and given[0][0] == ["psnr_parse", "psnr_posterior"]
     keys = [s.key for s in scores]
     assert keys == given[-1][0] and keys[:3] == ["kid", "nll_elbo", "nll_weighted"], "in the order that was asked for"
     assert all([key for key in keys if key in some] == some for some, _ in given)

@@ -39,6 +39,7 @@ class Bounds(NamedTuple):
     elbo: Mean
     weighted: Mean
     reconstruction: Mean
+    kl: Mean  # of all three variables together
     what: Mean
     where: Mean
     whether: Mean
@@ -49,19 +50,21 @@ def bounds(model: NPDraw, images: Tensor, samples: int, seed: int, progress: Pro
     """Bounds of images (N,C,H,W) as the model sees them: DRAWS drawings for the ELBO, `samples` for the other bound."""
     count = len(images)
     progress.start("likelihood", count)
-    parts: list[Tensor] = []  # (5,n,DRAWS) each
+    parts: list[Tensor] = []  # (6,n,DRAWS) each
     weights: list[Tensor] = []  # (n,samples) each
     for i in range(0, count, BOUNDED_AT_ONCE):
         x = images[i : i + BOUNDED_AT_ONCE]
-        draws = [torch.stack([*model.elbo(x, seed + i + r * count)]) for r in range(DRAWS)]
-        parts.append(to_float64(torch.stack(draws, dim=2)).cpu())
+        draws = [model.elbo(x, seed + i + r * count) for r in range(DRAWS)]
+        terms = [torch.stack([*draw[:2], draw.what + draw.where + draw.whether, *draw[2:]]) for draw in draws]
+        parts.append(to_float64(torch.stack(terms, dim=2)).cpu())
         weights.append(model.log_weights(x, samples, seed + i * samples).cpu())
         progress.step(count=len(x))
-    signs = torch.tensor([-1, -1, 1, 1, 1])[:, None, None]  # all become costs in nats: less is better
-    elbo, nats, what, where, whether = (_mean(x.mean(1), x.var(1) / DRAWS) for x in signs * torch.cat(parts, dim=1))
+    signs = torch.tensor([-1, -1, 1, 1, 1, 1])[:, None, None]  # all become costs in nats: less is better
+    costs = signs * torch.cat(parts, dim=1)
+    elbo, nats, kl, what, where, whether = (_mean(x.mean(1), x.var(1) / DRAWS) for x in costs)
     log_weights = torch.cat(weights)
     effective = float((-(2 * log_weights.log_softmax(1)).logsumexp(1)).exp().mean())
-    return Bounds(elbo, _weighted(log_weights), nats, what, where, whether, effective)
+    return Bounds(elbo, _weighted(log_weights), nats, kl, what, where, whether, effective)
 
 
 @torch.no_grad()
@@ -73,6 +76,19 @@ def of_parses(model: NPDraw, pixels: Tensor, images: Tensor) -> Mean:
         found.append(-to_float64(model.likelihood(canvases).log_prob(images[i : i + IMAGES_AT_ONCE])).cpu())
     nats = torch.cat(found)
     return _mean(nats, torch.zeros_like(nats))
+
+
+def of_drawings(model: NPDraw, drawings: Drawing) -> Mean:
+    """Minus log p of drawings by the prior."""
+    nats = _by_prior(model, drawings)
+    return _mean(nats, torch.zeros_like(nats))
+
+
+@torch.no_grad()
+def _by_prior(model: NPDraw, drawings: Drawing) -> Tensor:
+    """Minus log p of each drawing by the prior: (N,)"""
+    at_once = range(0, len(drawings), IMAGES_AT_ONCE)
+    return -torch.cat([to_float64(model.prior.log_prob(drawings[i : i + IMAGES_AT_ONCE])).cpu() for i in at_once])
 
 
 class FlowBounds(NamedTuple):
@@ -91,11 +107,9 @@ def flow_bounds(model: NPDraw, pixels: Tensor, seed: int, progress: Progress) ->
     parses = model.parse(pixels)
     images = _densities(model, pixels, parses, seed, STEPS, progress)  # (N,PROBES)
     refined = _densities(model, pixels[:few], parses[:few], seed, 2 * STEPS, progress)
-    at_once = range(0, len(pixels), IMAGES_AT_ONCE)
-    drawings = -torch.cat([to_float64(model.prior.log_prob(parses[i : i + IMAGES_AT_ONCE])).cpu() for i in at_once])
+    drawings = _by_prior(model, parses)
     given, spread = images.mean(1), images.var(1) / PROBES
-    none = torch.zeros_like(drawings)
-    means = (_mean(given + drawings, spread), _mean(given, spread), _mean(drawings, none))
+    means = (_mean(given + drawings, spread), _mean(given, spread), _mean(drawings, torch.zeros_like(drawings)))
     return FlowBounds(*means, abs(float(refined.mean() - images[:few].mean())))
 
 

@@ -10,7 +10,7 @@ from npdraw.canvas import to_bytes
 from npdraw.data.images import evenly
 from npdraw.drawing import Drawing
 from npdraw.evaluation import diagnosis, edits
-from npdraw.evaluation.bounds import Mean, bounds, flow_bounds, of_parses
+from npdraw.evaluation.bounds import Mean, bounds, flow_bounds, of_drawings, of_parses
 from npdraw.evaluation.evaluation import Evaluation
 from npdraw.evaluation.features import Pictures
 from npdraw.evaluation.metrics import gives_rows
@@ -86,13 +86,16 @@ def _of_likelihood(e: Evaluation) -> Iterator[Score]:
     r, (images, scale, unit) = e.request, e.likely
     found = bounds(e.model, images, r.importance, r.seed, e.progress)
     parts = [f"  KL of {name}" for name in ("what", "where", "whether")]
-    labels = ["NLL by ELBO", f"NLL by IWAE-{r.importance}", "  reconstruction", *parts]
+    labels = ["NLL by ELBO", f"NLL by IWAE-{r.importance}", "  reconstruction", "  KL", *parts]
     for label, name in zip(labels, found._fields):
         mean: Mean = getattr(found, name)
         note = f"{unit}; {plural(len(images), 'image')}" if name == "elbo" else unit
         note += "" if math.isnan(mean.draws) else f"; other drawings: ± {scale * mean.draws:.2g}"
         note += f"; {found.effective:.1f} drawings count" if name == "weighted" else ""
         yield Score(f"nll_{name}", label, scale * mean.value, known(scale * mean.images), None, note)
+    mean = of_drawings(e.model, e.seen.parses)
+    note = f"{unit}; {plural(len(e.seen.parses), 'parse')} of held-out images"
+    yield Score("nll_drawing", "parses, by the prior", scale * mean.value, known(scale * mean.images), None, note)
     if e.own:
         yield from _of_parses(e)
 
