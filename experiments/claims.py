@@ -55,7 +55,9 @@ def some(points: Tensor, k: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     shuffled = torch.randperm(len(points), generator=generator)
     _, number = torch.unique(points[shuffled], dim=0, return_inverse=True)  # of the values of each point
-    first = torch.full((int(number.max()) + 1,), len(points)).scatter_reduce(0, number, torch.arange(len(points)), "amin")
+    first = torch.full((int(number.max()) + 1,), len(points)).scatter_reduce(
+        0, number, torch.arange(len(points)), "amin"
+    )
     return shuffled[first.sort().values[:k]]
 
 
@@ -104,7 +106,7 @@ def runs(names: list[str], seeds: list[int], out: Path, data_dir: Path | None) -
     ]
 
 
-def main() -> None:
+def main(words: list[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--only", nargs="+", choices=VARIANTS, default=list(VARIANTS))
     parser.add_argument("--seeds", nargs="+", type=int, default=[0, 1, 2])
@@ -112,7 +114,7 @@ def main() -> None:
     parser.add_argument("--data-dir", type=Path)
     parser.add_argument("--inception", type=Path)
     parser.add_argument("--device", default="auto")
-    given = parser.parse_args()
+    given = parser.parse_args(words)
     chosen = runs(given.only, given.seeds, given.out, given.data_dir)
     for run in chosen:
         say(f"{run.name} ({run.folder})")

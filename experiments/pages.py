@@ -69,7 +69,9 @@ def add(folder: Path, name: str) -> None:
     """Add the finished runs of a sweep's folder to those that there are."""
     if name not in SWEEPS:
         raise InputError(f"there is no sweep {name}; choose among {', '.join(SWEEPS)}")
-    found = [json.loads(line) for path in sorted(folder.rglob("results.jsonl")) for line in read_text(path).splitlines()]
+    found = [
+        json.loads(line) for path in sorted(folder.rglob("results.jsonl")) for line in read_text(path).splitlines()
+    ]
     done = [row for row in found if row["state"] == "done"]
     if not done:
         raise InputError(f"{folder} has no finished run in a results.jsonl; npdraw sweep FILE --report writes it")

@@ -67,7 +67,9 @@ def test_a_table_has_means_and_the_papers_figures_and_empty_cells(results: Path,
     ]  # fmt: skip
     assert cells(table, "K 5, M 50, lambda 0, relaxed")[1:] == [""] * 10 + ["0"]
     lines = table.splitlines()
-    assert len(lines) == 2 + len(pages.TABLE_2) + 1 and set(pages.TABLE_2) <= {cells(x, x[2:].split(" |")[0])[0] for x in lines}
+    assert len(lines) == 2 + len(pages.TABLE_2) + 1 and set(pages.TABLE_2) <= {
+        cells(x, x[2:].split(" |")[0])[0] for x in lines
+    }
 
 
 def test_later_results_take_the_place_of_earlier_ones(results: Path, tmp_path: Path) -> None:

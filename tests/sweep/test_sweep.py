@@ -253,12 +253,16 @@ def test_the_sweep_of_the_paper_is_its_table_2(home: Path) -> None:
     np.savez("ink.npz", images=tiny.strokes(300, side=28)[:, 0].numpy())
     runs = read(sweep(**data, data="ink.npz", images=None), Path("out"), None, False)
     found = [(c.bank.part_size, c.bank.parts, c.model_stage.regulariser) for c in (run.config for run in runs[::3])]
-    assert found == [
-        (5, 50, 50), (6, 50, 50), (8, 50, 50), (5, 10, 50), (5, 200, 50), (5, 50, 0), (5, 50, 1), (5, 50, 100)
-    ]  # fmt: skip
-    assert len({run.folder for run in runs}) == 24
+    banks = [(5, 50), (6, 50), (8, 50), (5, 10), (5, 200)]
+    assert found == [*((*bank, 50) for bank in banks), (5, 50, 0), (5, 50, 1), (5, 50, 100), (5, 50, 0)]
+    assert [run.config.posterior.whether for run in runs[::3]] == ["none"] * 8 + ["relaxed"]
+    assert len({run.folder for run in runs}) == 27
     for run in runs:
         stage = run.config.model_stage
-        assert (stage.parsed_start, stage.parsed_end, stage.kl) == (0, 0, 1)
+        assert (stage.parsed_start, stage.parsed_end, stage.kl, stage.kl_every) == (0, 0, 1, 1)
         assert run.request.metrics == ("psnr", "fid", "nll")
+    own = yaml.safe_load(TABLE_2.with_name("table2_parses.yaml").read_text())
+    runs = read(sweep(**own, data="ink.npz", images=None), Path("own"), None, False)
+    assert [(run.config.bank.part_size, run.config.bank.parts) for run in runs[::3]] == banks
+    assert all(run.config.model_stage.always_parsed for run in runs)
     assert store.read_config(store.presets()["omniglot"]).model_stage.parsed_end == 1  # so the base must say it
