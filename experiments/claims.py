@@ -55,9 +55,8 @@ def some(points: Tensor, k: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     shuffled = torch.randperm(len(points), generator=generator)
     _, number = torch.unique(points[shuffled], dim=0, return_inverse=True)  # of the values of each point
-    first = torch.full((int(number.max()) + 1,), len(points)).scatter_reduce(
-        0, number, torch.arange(len(points)), "amin"
-    )
+    none = torch.full((int(number.max()) + 1,), len(points))
+    first = none.scatter_reduce(0, number, torch.arange(len(points)), "amin")  # where each value occurs first
     return shuffled[first.sort().values[:k]]
 
 

@@ -11,6 +11,7 @@ import json
 import statistics
 import sys
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -20,7 +21,6 @@ from npdraw import store
 from npdraw.errors import InputError
 from npdraw.evaluation.score import figure
 from npdraw.files import read_text, write_text
-from npdraw.sweep.runs import RESULT
 
 HERE = Path(__file__).parent
 RESULTS, PAGE = HERE / "results", HERE.parent / "docs" / "experiments.md"
@@ -69,10 +69,8 @@ def add(folder: Path, name: str) -> None:
     """Add the finished runs of a sweep's folder to those that there are."""
     if name not in SWEEPS:
         raise InputError(f"there is no sweep {name}; choose among {', '.join(SWEEPS)}")
-    found = [
-        json.loads(line) for path in sorted(folder.rglob("results.jsonl")) for line in read_text(path).splitlines()
-    ]
-    done = [row for row in found if row["state"] == "done"]
+    lines = (line for path in sorted(folder.rglob("results.jsonl")) for line in read_text(path).splitlines())
+    done = [row for row in map(json.loads, lines) if row["state"] == "done"]
     if not done:
         raise InputError(f"{folder} has no finished run in a results.jsonl; npdraw sweep FILE --report writes it")
     rows = {_place(row): row for row in (*read(name), *done)}
@@ -220,7 +218,7 @@ def findings(rows: Rows, measured: Mapping[str, Any]) -> list[str]:
     by_size = {f"K = {k}": psnr[k, 50] for k in (5, 6, 8)}
     for said, x in (("PSNR of parses rises with M.", by_parts), ("PSNR of parses falls with K.", by_size)):
         y = [*x.values()] if x is by_parts else [*x.values()][::-1]
-        found.append(finding(said, x, (less(a, b) for a, b in zip(y, y[1:]))))
+        found.append(finding(said, x, (less(a, b) for a, b in pairwise(y))))
     by_threshold = {x["epsilon"]: x["psnr"] for x in measured["epsilon"]}
     near = by_threshold[0.01] > max(by_threshold.values()) - 0.01
     shown = {f"epsilon = {e:g}": exact(x) for e, x in by_threshold.items() if e in (0, 0.01, 0.1, 1)}

@@ -1,5 +1,5 @@
-"""PSNR of parses: against the size of the bank and of its parts (the paper's ablation on Omniglot, Table 2), and against
-the threshold epsilon of Alg. 1, with the share of cells that are drawn.
+"""PSNR of parses: by the size of the bank and of its parts (the paper's ablation on Omniglot, Table 2), and by the
+threshold epsilon of Alg. 1, with the share of cells that are drawn.
 
     python experiments/psnr.py omniglot.npz
 
