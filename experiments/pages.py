@@ -46,8 +46,9 @@ PANELS = {
     "omniglot_alphabets": "(c) Omniglot by alphabets",
     "mnist_samples": "(d) MNIST by samples",
     "cifar10_samples": "(e) CIFAR-10 by samples",
-    "celeba_samples": "(f) CelebA by samples",
+    "celeba_part_samples": "(f) CelebA by samples",
 }
+COPIES = {"fid": "FID", "nearest_median": "nearest"}
 VARIANTS = ("mask: none", "bank: random patches", "bank: k-means")  # of claims.py
 SWEEPS = ("table2", "table2_parses", "claims", "claims-variants", *(f"low_data/{name}" for name in PANELS))
 CLEAR = 2.0  # a difference is clear if it is larger than this many of its own standard errors
@@ -147,9 +148,9 @@ def banks(measured: Mapping[str, Any]) -> str:
 def panel(rows: Sequence[Row], name: str) -> str:
     systems, lines = axis(f"low_data/{name}", "system"), []
     for share in axis(f"low_data/{name}", "share"):
-        found = [mean(rows, "fid", share=share, system=system) for system in systems]
+        found = [mean(rows, key, share=share, system=system) for key in COPIES for system in systems]
         lines.append((share, *map(cell, found), _seeds(found)))
-    return markdown(("share", *(f"FID, {system}" for system in systems), "seeds"), lines)
+    return markdown(("share", *(f"{name}, {system}" for name in COPIES.values() for system in systems), "seeds"), lines)
 
 
 def claims(rows: Sequence[Row]) -> str:
