@@ -8,6 +8,7 @@ was interrupted goes on. OUT/results.jsonl has a line for each run, as those of 
 
 import argparse
 import json
+import math
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -15,9 +16,9 @@ from pathlib import Path
 from unittest import mock
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
-from npdraw import bank
+from npdraw import bank, prior, transformer
 from npdraw.bank import PartBank, nearest, sample_patches
 from npdraw.canvas import Stack
 from npdraw.files import write_text
@@ -43,6 +44,47 @@ def no_mask() -> Iterator[None]:
 
     with mock.patch.object(Stem, "forward", forward):
         yield
+
+
+class Recurrent(nn.Module):
+    """A GRU of as many weights as the attention of one block."""
+
+    def __init__(self, width: int, heads: int, head_dim: int):
+        super().__init__()
+        wanted = 4 * heads * head_dim * width + width
+        # a GRU of h units and the layer after it have 3 h h + (4 width + 6) h + width weights
+        side = 4 * width + 6
+        hidden = round((math.sqrt(side**2 + 12 * (wanted - width)) - side) / 6)
+        self.gru, self.out = nn.GRU(width, hidden, batch_first=True), nn.Linear(hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(B,S,W) -> (B,S,W)"""
+        return self.out(self.gru(x)[0])
+
+
+class RecurrentCache:
+    """The state of one `Recurrent` after the steps so far."""
+
+    def __init__(self, block: Recurrent, batch: int, steps: int):
+        self.block, gru = block, block.gru
+        self.weights = gru.weight_ih_l0, gru.weight_hh_l0, gru.bias_ih_l0, gru.bias_hh_l0
+        self.state = gru.weight_hh_l0.new_zeros(batch, gru.hidden_size)
+
+    def step(self, x: Tensor, t: int) -> Tensor:
+        """The next step: (B,W) -> (B,W)"""
+        self.state = torch.gru_cell(x, self.state, *self.weights)
+        return self.block.out(self.state)
+
+    def reindex(self, index: Tensor) -> None:
+        self.state = self.state[index]
+
+
+@contextmanager
+def recurrence() -> Iterator[None]:
+    """The prior's blocks have a GRU in place of attention."""
+    with mock.patch.object(transformer, "Attention", Recurrent):
+        with mock.patch.object(prior, "AttentionCache", RecurrentCache):
+            yield
 
 
 def random_patches() -> AbstractContextManager[object]:
@@ -89,6 +131,7 @@ def k_means(points: Tensor, k: int, seed: int) -> Tensor:
 
 VARIANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "mask: none": no_mask,
+    "GRU": recurrence,
     "bank: random patches": random_patches,
     "bank: k-means": means,
 }

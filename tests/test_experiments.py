@@ -13,6 +13,7 @@ from marked import get
 from npdraw.bank import nearest
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
+from npdraw.prior import Stepper
 from pages import Mean
 from training import tiny
 
@@ -148,6 +149,20 @@ def test_without_masks_a_prior_sees_the_canvas_alone() -> None:
     with claims.no_mask():
         torch.testing.assert_close(third(twice), third(skipped))
     assert not torch.equal(third(twice), third(skipped))
+
+
+def test_a_gru_draws_as_it_learned_and_has_as_many_weights() -> None:
+    usual = sum(p.numel() for p in tiny.untrained().prior.parameters())
+    with claims.recurrence():
+        model = tiny.untrained().eval()
+        drawing = model.prior.sample(3, 5)
+        stepper = Stepper(model.prior, 3)
+        for t in range(model.grid.cells):
+            for whole, step in zip(model.prior.choices(drawing), stepper.choices(), strict=True):
+                torch.testing.assert_close(whole[:, t], step)
+            stepper.take(Drawing(*(v[:, t : t + 1] for v in drawing.tensors())))
+    assert any("gru" in name for name, _ in model.prior.named_parameters())
+    assert sum(p.numel() for p in model.prior.parameters()) == pytest.approx(usual, rel=0.02)
 
 
 def test_banks_of_random_patches_and_of_means() -> None:
