@@ -10,17 +10,20 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, ExitStack, contextmanager
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import torch
 from torch import Tensor, nn
 
-from npdraw import bank, prior, transformer
+from npdraw import bank, model, parsing, prior, transformer
 from npdraw.bank import PartBank, nearest, sample_patches
 from npdraw.canvas import Stack
+from npdraw.drawing import Drawing
+from npdraw.evaluation import evaluation
 from npdraw.files import write_text
 from npdraw.progress import say
 from npdraw.stem import Stem
@@ -28,6 +31,7 @@ from npdraw.sweep.report import lines
 from npdraw.sweep.runs import SweepRun, read
 from npdraw.sweep.schedule import prepare
 from npdraw.sweep.work import work
+from npdraw.training import augment
 
 FILE = Path(__file__).with_suffix(".yaml")
 CLAIM, PAPER = "claim", "as the paper"
@@ -82,9 +86,30 @@ class RecurrentCache:
 @contextmanager
 def recurrence() -> Iterator[None]:
     """The prior's blocks have a GRU in place of attention."""
-    with mock.patch.object(transformer, "Attention", Recurrent):
-        with mock.patch.object(prior, "AttentionCache", RecurrentCache):
-            yield
+    with (
+        mock.patch.object(transformer, "Attention", Recurrent),
+        mock.patch.object(prior, "AttentionCache", RecurrentCache),
+    ):
+        yield
+
+
+def drawn_first(drawing: Drawing) -> Drawing:
+    """The drawn steps in their order, then the others: whether says when the drawing stops."""
+    return drawing.ordered((~drawing.whether).to(torch.uint8).argsort(dim=1, stable=True))
+
+
+@contextmanager
+def stop() -> Iterator[None]:
+    """A drawing draws until it stops, as in AIR, and has no skips in between. The prior learns where each part lies.
+    The canvases are the same, so their nats can be compared."""
+
+    def parse(*given: Any, **how: Any) -> Drawing:
+        return drawn_first(parsing.parse(*given, **how))
+
+    with ExitStack() as stack:
+        for module in (model, augment, evaluation):
+            stack.enter_context(mock.patch.object(module, "parse", parse))
+        yield
 
 
 def random_patches() -> AbstractContextManager[object]:
@@ -132,6 +157,7 @@ def k_means(points: Tensor, k: int, seed: int) -> Tensor:
 VARIANTS: dict[str, Callable[[], AbstractContextManager[object]]] = {
     "mask: none": no_mask,
     "GRU": recurrence,
+    "whether: a stop": stop,
     "bank: random patches": random_patches,
     "bank: k-means": means,
 }

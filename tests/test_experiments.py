@@ -165,6 +165,17 @@ def test_a_gru_draws_as_it_learned_and_has_as_many_weights() -> None:
     assert sum(p.numel() for p in model.prior.parameters()) == pytest.approx(usual, rel=0.02)
 
 
+def test_a_drawing_that_stops_has_the_same_canvas_and_no_gaps() -> None:
+    model, images = tiny.untrained(), tiny.strokes(20)
+    usual = model.parse(images)
+    with claims.stop():
+        stopped = model.parse(images)
+    assert model.parse(images).tensors()[2].equal(usual.whether)
+    torch.testing.assert_close(model.render(stopped), model.render(usual), rtol=0, atol=0)
+    assert stopped.whether.sum(1).equal(usual.whether.sum(1)) and usual.whether.float().diff().gt(0).any()
+    assert stopped.whether.float().diff().le(0).all()
+
+
 def test_banks_of_random_patches_and_of_means() -> None:
     images = tiny.strokes(60)
     build = lambda: claims.PartBank.build(images, 4, 6, 300, 1).parts.flatten(1)  # noqa: E731
