@@ -139,7 +139,7 @@ def test_likelihood_is_in_bits_a_dimension_for_a_mixture_and_of_ink_for_bernoull
     assert "; 10 images" in rows["nll_elbo"].note
     parts = sum(rows[f"nll_{name}"].value for name in ("reconstruction", "kl"))
     assert rows["nll_elbo"].value == pytest.approx(parts, rel=1e-5)
-    by_prior = -float(other.prior.log_prob(other.parse(few)).mean())
+    by_prior = -float(other.prior.log_prob(other.parse(few)).mean().detach())
     assert rows["nll_drawing"].value == pytest.approx(by_prior / (math.log(2) * 144), rel=1e-5)
 
 
