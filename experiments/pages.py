@@ -179,10 +179,10 @@ def finding(said: str, parts: Mapping[str, Mean | None], checks: Iterable[bool |
         state = "open"
     else:
         state = "refuted" if False in checks else "open" if None in checks else "confirmed"
-    figures = ", ".join(f"{name}: {cell(x) or 'not measured'}" for name, x in parts.items())
+    figures = ", ".join(f"{name} {cell(x) or 'not measured'}" for name, x in parts.items())
     figures = figures if any(parts.values()) else "not measured yet"
     single = " (one seed)" if any(x is not None and x.seeds == 1 for x in parts.values()) else ""
-    return f"{said} **{state.capitalize()}**{single}; {figures}."
+    return f"{said} **{state.capitalize()}**{single}: {figures}."
 
 
 def exact(value: float) -> Mean:
@@ -238,8 +238,8 @@ def findings(rows: Rows, measured: Mapping[str, Any]) -> list[str]:
         named = f"{said[:-1]} ({'FID' if key == 'fid' else 'nats of test parses'})."
         found.append(finding(named, pair, [less(*pair.values())]))
     peers = "a VAE, VQ-DRAW, DRAW, AIR and WGAN are not in the sweeps yet"
-    found.append(f"With few images, NP-DRAW is better than other structured models. **Open**; {peers}.")
-    found.append("A categorical what is better than a Gaussian part code. **Open**; the latter is not written yet.")
+    found.append(f"With few images, NP-DRAW is better than other structured models. **Open**: {peers}.")
+    found.append("A categorical what is better than a Gaussian part code. **Open**: the latter is not written yet.")
     return found
 
 

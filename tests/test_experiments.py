@@ -113,20 +113,20 @@ def test_findings_follow_from_the_figures(results: Path) -> None:
     papers |= {f"K 5, M 50, lambda {x}": fid for x, fid in ((0, 35.3), (1, 5.58), (100, 5.74))}
     far = "Lambda = 0 is far worst (at least 2 times every other FID)."
     said = found(papers)
-    assert said["FID rises with K."].startswith("Confirmed;")
-    assert said["M = 10 has the worst FID."].startswith("Confirmed;") and said[far].startswith("Confirmed;")
-    assert said["Lambda = 50 has the best FID."].startswith("Open;")  # 5.53 and 5.58 are not clearly different
-    assert said["FID rises with K (decoder on parses)."].startswith("Open; not meas")
+    assert said["FID rises with K."].startswith("Confirmed:")
+    assert said["M = 10 has the worst FID."].startswith("Confirmed:") and said[far].startswith("Confirmed:")
+    assert said["Lambda = 50 has the best FID."].startswith("Open:")  # 5.53 and 5.58 are not clearly different
+    assert said["FID rises with K (decoder on parses)."].startswith("Open: not meas")
     assert found(papers, 1)["FID rises with K."].startswith("Confirmed (one seed)")
-    assert found(papers | {"K 8, M 50": 9.0})["FID rises with K."].startswith("Refuted;")
-    assert found(papers | {"K 5, M 50, lambda 0": 10.0})[far].startswith("Refuted;")
+    assert found(papers | {"K 8, M 50": 9.0})["FID rises with K."].startswith("Refuted:")
+    assert found(papers | {"K 5, M 50, lambda 0": 10.0})[far].startswith("Refuted:")
     del papers["K 6, M 50"]
-    assert found(papers)["FID rises with K."].startswith("Open;")
+    assert found(papers)["FID rises with K."].startswith("Open:")
     pair = [run({"claim": name}, seed, nll_drawing=nats + seed / 100) for seed in range(3) for name, nats in
             (("as the paper", 30.0), ("no dropout", 31.0), ("mask: union", 29.0))]  # fmt: skip
     said = found(papers, claims=pair)
-    assert said["Dropout helps the prior (nats of test parses)."].startswith("Confirmed;")
-    assert said["That mask is better than one of all places so far (nats of test parses)."].startswith("Refuted;")
+    assert said["Dropout helps the prior (nats of test parses)."].startswith("Confirmed:")
+    assert said["That mask is better than one of all places so far (nats of test parses)."].startswith("Refuted:")
 
 
 # --- claims.py ---
