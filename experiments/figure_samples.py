@@ -23,7 +23,7 @@ def shown(models: dict[str, NPDraw]) -> str:
     return "\n".join(
         f'`NPDraw.from_pretrained("{name}")`, {seeds},\n{drawn(models[name].config)}, none left out:\n\n'
         f"![canvases and images of the {name} model](images/sampled-{name}.png)\n"
-        for name in sorted(models, key=lambda name: (not name.endswith("-plus"), name))  # the best ones first
+        for name in sorted(models, key=lambda name: ("-plus" not in name, name))  # the best ones first
     )
 
 

@@ -161,7 +161,8 @@ def score(folder: Path, source: str | None, inception: Path | None, cache: Path 
         f"{preset}, seed {c.seed}: {about['samples']['count']:,} samples against {about['against']['count']:,} images"
     )
     report.write(written, title, scores, notes, about, pictures)
-    if count is None and not (model.has_likelihood or c.decoder.distilled):  # a flow's density takes minutes: it is last
+    # the density of a flow takes minutes, so it comes last
+    if count is None and not (model.has_likelihood or c.decoder.distilled):
         request = Request(metrics=("nll",), ink=c.data.ink)
         with Progress() as progress:
             found, _ = Evaluation(model, data, request, lambda: network, kept, device, progress=progress).run()

@@ -1,6 +1,7 @@
 """Distillation: a student learns the paths of its teacher, and nothing else changes."""
 
 import weakref
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from npdraw.cli.main import main
 from npdraw.data import select
 from npdraw.errors import InputError
 from npdraw.flow import Flow, leaps
-from npdraw.training import distilling, loop
+from npdraw.training import distilling, loop, trainer
 from npdraw.training.augment import resident
 from training import tiny
 
@@ -131,8 +132,11 @@ def test_what_cannot_be_distilled(home: Path, tmp_path: Path) -> None:
     alone = {k: v for k, v in student(home).items() if k != "init"}
     with pytest.raises(InputError, match="learns from another one; give --init"):
         tiny.train(tmp_path / "run", alone)
-    with pytest.raises(InputError, match="is distilled already; give --init the flow that it learned from"):
+    with pytest.raises(InputError, match=r"student is distilled and cannot be trained .* its teacher$"):
         tiny.train(tmp_path / "run", {**student(home), "init": str(home / "student")})
+    shipped = store.model_config("cifar10-plus")
+    with pytest.raises(InputError, match="give --init its teacher, cifar10-plus-teacher"):
+        trainer.settle(replace(shipped, init="cifar10-plus"), tiny.data())
     maps = {**student(home), "decoder": {**student(home)["decoder"], "maps": False}}
     with pytest.raises(InputError, match=r"decoder\.maps False does not fit the weights"):
         tiny.train(tmp_path / "run", maps)

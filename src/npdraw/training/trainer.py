@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from npdraw import plots, show, store
+from npdraw import plots, pretrained, show, store
 from npdraw.bank import build_bank
 from npdraw.canvas import Grid
 from npdraw.config import Config, fixed
@@ -232,7 +232,9 @@ def _check_start(config: Config) -> str:
     start = store.model_config(config.init)
     own = fixed(start)
     if start.decoder.distilled and config.decoder.distilled:
-        raise InputError(f"{config.init} is distilled already; give --init the flow that it learned from")
+        teacher = f"{config.init}-teacher"
+        named = f", {teacher}" if teacher in pretrained.listed() else ""
+        raise InputError(f"{config.init} is distilled and cannot be trained further; give --init its teacher{named}")
     if prior_differs(config, start) and not config.prior_stage.epochs:
         raise InputError(
             f"the prior has other settings than that of {config.init}, so a new one has to be trained; give "
