@@ -186,9 +186,8 @@ def train_vae(
         torch.manual_seed(seed)
         model = VAE(images.shape[1:], likelihood, mixtures)
         stage = Stage(
-            "vae", model, epochs, batch, RATE, decay=True, warmup=0, ema=AVERAGE, batch_of=batch_of,
-            after_epoch=lambda epoch, step: {}, extra={}, setting="batch",
-        )  # fmt: skip
+            "vae", model, epochs, batch, RATE, decay=True, warmup=0, ema=AVERAGE, batch_of=batch_of, setting="batch"
+        )
         run = Run(Path(os.devnull), config, writes=False)  # no checkpoint to continue from, and none is written
         try:
             fit(make_fabric(config, device.type), run, stage, len(seen), progress)

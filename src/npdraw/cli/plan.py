@@ -14,7 +14,8 @@ from npdraw.data import ImageSet, select
 from npdraw.distributed import this_process
 from npdraw.drawing import Drawing
 from npdraw.flow import Flow
-from npdraw.model import NPDraw, flow_batch
+from npdraw.flow_pictures import flow_batch
+from npdraw.model import NPDraw
 from npdraw.prior import Prior, fixed_batch
 from npdraw.transformer import AttentionCache
 from npdraw.words import plural

@@ -11,7 +11,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -39,9 +39,11 @@ class Stage:
     warmup: int
     ema: float
     batch_of: Callable[[Tensor, int, int], Sequence[Any]]  # (indices, step, epoch) -> arguments of the objective
-    after_epoch: Callable[[int, int], dict[str, float]]  # (epoch, step) -> metrics, with the averaged weights in place
-    extra: dict[str, Tensor]  # further tensors of the stage's state; changed in place or by key
     setting: str  # the setting to lower when memory is short
+    after_epoch: Callable[[int, int], dict[str, float]] = lambda epoch, step: {}
+    """(epoch, step) -> metrics, with the averaged weights in place"""
+    extra: dict[str, Tensor] = field(default_factory=dict)
+    """Further tensors of the stage's state; changed in place or by key."""
     muon: Sequence[nn.Parameter] = ()  # parameters for Muon, with Adam for all others; none: Adam for all
     patience: int = 0  # how many times in a row `keep_best` may find nothing better before the stage ends; 0: no limit
     kept: nn.Module | None = None  # the net whose weights `keep_best` stores in `extra`, if the stage does that

@@ -26,10 +26,10 @@ from npdraw.model import NPDraw
 from npdraw.progress import Progress
 from npdraw.training.augment import resident
 from npdraw.training.fabric import make_fabric
-from npdraw.training.loop import enough_memory, group
+from npdraw.training.loop import enough_memory, fit, group
 from npdraw.training.provenance import made_by, moved
 from npdraw.training.run import Epochs, Run, epochs_of
-from npdraw.training.stages import SAMPLES_SHOWN, finish, fit_guide, fit_model, fit_prior
+from npdraw.training.stages import SAMPLES_SHOWN, finish, fit_model, fit_prior, guide_stage
 from npdraw.training.timing import steps_per_epoch
 from npdraw.words import plural
 
@@ -139,7 +139,7 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
             run.expect(own, model.state_dict(), "weights.model.")
             model.load_state_dict(own)
         if config.model_stage.guide_epochs and stage != "model":
-            fit_guide(fabric, run, model, training, progress)
+            fit(fabric, run, guide_stage(config, model, training), len(training.pixels), progress)
         teacher = start.to(fabric.device) if start is not None and config.decoder.distilled else None
         kept = fit_model(fabric, run, model, training, validation, progress, scorer, teacher)
         with enough_memory(fabric.device, "the model's sizes"):
