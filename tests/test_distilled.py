@@ -22,7 +22,7 @@ class Leaping(Flow):
     """A distilled flow that knows the exact mean velocity."""
 
     def __init__(self) -> None:
-        super().__init__(1, (2, 2), 8, 1, distilled=True)
+        super().__init__(1, (2, 2), DecoderConfig(8, blocks=1, distilled=True))
         self.asked = 0
 
     def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor, until: Tensor | None = None) -> Tensor:

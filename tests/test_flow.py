@@ -23,7 +23,7 @@ class Known(Flow):
     """A flow whose velocity is a given function of point and time; it counts how often it is asked."""
 
     def __init__(self, mean: float, spread: float):
-        super().__init__(1, (4, 4), 8, 1)
+        super().__init__(1, (4, 4), DecoderConfig(8, blocks=1))
         self.mean, self.spread, self.asked = mean, spread, 0
 
     def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor) -> Tensor:

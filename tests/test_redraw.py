@@ -101,7 +101,7 @@ def test_kept_parts_are_found_again(scale: int, evaluations: int) -> None:
 def test_parts_are_kept_from_the_level_where_a_picture_takes_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at first, where all is noise, and always at the last evaluation."""
     from npdraw import flow
-    from npdraw import model as module
+    from npdraw import flow_pictures as module
 
     model, seen = model_of(), []
     real = module.project

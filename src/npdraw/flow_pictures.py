@@ -4,6 +4,7 @@ The flow itself (flow.py) knows nothing of drawings.
 """
 
 import math
+from collections.abc import Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, SupportsIndex
 
@@ -17,7 +18,7 @@ from npdraw.cuda_graphs import replay
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow
-from npdraw.noise import Stream, normal
+from npdraw.noise import Stream, normal, seeds_for
 from npdraw.projection import project
 
 if TYPE_CHECKING:
@@ -33,19 +34,18 @@ def flow_batch(device: torch.device) -> int:
 
 
 def flow_pictures(
-    model: "NPDraw", drawing: Drawing, seeds: list[int], evaluations: int | None, freedom: float | None,
-    kept: Tensor | None = None, around: tuple[Tensor, Tensor] | None = None,
+    model: "NPDraw", drawing: Drawing, seed: int | Sequence[int], evaluations: int | None,
+    freedom: float | None, kept: Tensor | None = None, around: tuple[Tensor, Tensor] | None = None,
 ) -> Tensor:  # fmt: skip
     """`NPDraw.decode` by a flow, in batches of `flow_batch` pictures. On a GPU each batch is one CUDA graph. `kept` is
     (B,L) bool; `around` has the pictures (B,C,H,W) and masks (B,1,H,W) of `NPDraw.redraw`."""
     c, net, device, grid = model.config, model.decoder, model.device, model.grid
     assert isinstance(net, Flow)
-    if len(seeds) != len(drawing):
-        raise InputError(f"{len(drawing)} drawings need as many seeds, not {len(seeds)}")
+    seeds = seeds_for(len(drawing), seed).to(device)
     evaluations, freedom = _settings(c, evaluations, freedom)
     strength, guidance = c.model_stage.noise * freedom, c.decoder.guidance
     shape, size, parts = (c.data.channels, *net.size), flow_batch(device), model.bank.parts
-    found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
+    found = [torch.zeros(0, *shape, device=device)]
     fixed: list[Tensor] = []  # besides noise and condition: what and kept (B,L), then picture and mask
     if kept is not None:
         what, times = parts_by_place(drawing, grid.cells)
@@ -65,8 +65,8 @@ def flow_pictures(
     settings = (evaluations, strength, guidance, kept is not None, around is not None)
     for first in range(0, len(drawing), size):
         index = torch.arange(first, first + size, device=device).clamp_max(len(drawing) - 1)  # pad with the last
-        noise = normal(wanted[index], math.prod(shape), Stream.PICTURE).to(device).reshape(-1, *shape)
-        veil = normal(wanted[index], shape[0] * math.prod(c.canvas_size), Stream.VEIL).to(device)
+        noise = normal(seeds[index], math.prod(shape), Stream.PICTURE).to(device).reshape(-1, *shape)
+        veil = normal(seeds[index], shape[0] * math.prod(c.canvas_size), Stream.VEIL).to(device)
         clear, strengths = kept[index] if kept is not None and net.maps else None, noise.new_full((size,), strength)
         seen = condition(model, drawing[index], veil.reshape(-1, shape[0], *c.canvas_size), strengths, clear)
         (made,) = replay(net, settings, work, noise, seen, *(x[index] for x in fixed))

@@ -23,7 +23,7 @@ from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
 from npdraw.flow import Flow
 from npdraw.flow_pictures import flow_pictures, lesson
-from npdraw.noise import Stream, seed_list, to_float64, uniform
+from npdraw.noise import Stream, seeds_for, to_float64, uniform
 from npdraw.parsing import parse
 from npdraw.posterior import Posterior
 from npdraw.prior import Prior, fixed_batch
@@ -138,7 +138,7 @@ class NPDraw(nn.Module):
         if isinstance(self.decoder, Flow):
             drawing = expect(drawing).to(self.device).check(len(self.bank), self.grid.cells)
             kept = None if kept is None else self._cells(kept, len(drawing))
-            return flow_pictures(self, drawing, seed_list(len(drawing), seed), evaluations, freedom, kept)
+            return flow_pictures(self, drawing, seed, evaluations, freedom, kept)
         canvas, size = self.render(drawing), min(IMAGES_AT_ONCE, fixed_batch(self.device))
         pictures = [canvas.new_zeros(0, self.config.data.channels, *self.decoder.size)]
         for x in canvas.split(size) if len(canvas) else ():
@@ -165,9 +165,8 @@ class NPDraw(nn.Module):
         mask = seam(edited, self.grid, self.decoder.size)  # (B,1,H,W)
         if isinstance(self.decoder, Flow):
             self._no_batch_statistics()
-            drawing, seeds = drawing.check(len(self.bank), self.grid.cells), seed_list(len(drawing), seed)
-            kept = edited if keep else None
-            made = flow_pictures(self, drawing, seeds, evaluations, freedom, kept, (pictures, mask))
+            drawing, kept = drawing.check(len(self.bank), self.grid.cells), edited if keep else None
+            made = flow_pictures(self, drawing, seed, evaluations, freedom, kept, (pictures, mask))
         else:
             made = torch.lerp(pictures, self.decode(drawing), mask)
         return torch.where(mask > 0, made, pictures)
@@ -244,9 +243,7 @@ class NPDraw(nn.Module):
         """The posterior's drawing of each image: the most likely one, or a sample if a seed is given."""
         self._no_batch_statistics()
         images = self._stack(images, seen=True)
-        seeds = None if seed is None else torch.tensor(seed_list(len(images), seed), dtype=torch.int64)
-        if seeds is not None and len(seeds) != len(images):
-            raise InputError(f"{len(images)} images need as many seeds, not {len(seeds)}")
+        seeds = None if seed is None else seeds_for(len(images), seed, "images")
         drawings = [Drawing(*torch.zeros(3, 0, self.grid.cells, dtype=torch.int64, device=self.device))]
         for i in range(0, len(images), IMAGES_AT_ONCE):
             choices = self.posterior(to_unit(images[i : i + IMAGES_AT_ONCE].to(self.device)))

@@ -30,7 +30,7 @@ from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation.cache import keep, weights_digest
 from npdraw.evaluation.features import Pictures
 from npdraw.model import IMAGES_AT_ONCE
-from npdraw.noise import Stream, seed_list
+from npdraw.noise import Stream, seeds_for
 from npdraw.prior import fixed_batch
 from npdraw.progress import Progress
 
@@ -153,10 +153,7 @@ class VAE(nn.Module):
 
 def latents(seed: int | Sequence[int], n: int, stream: int, device: torch.device) -> Tensor:
     """Standard normal numbers by seed: (n,LATENT) float32"""
-    seeds = torch.tensor(seed_list(n, seed), dtype=torch.int64)
-    if len(seeds) != n:
-        raise InputError(f"{n} latents need as many seeds, not {len(seeds)}")
-    return noise.normal(seeds, LATENT, stream).to(device)
+    return noise.normal(seeds_for(n, seed, "latents"), LATENT, stream).to(device)
 
 
 def train_vae(

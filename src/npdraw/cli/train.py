@@ -113,7 +113,8 @@ class Train(Typed):
             goes_on = f"the run in {out} keeps its epochs; npdraw train {out} --minutes {self.minutes:g} changes them"
         derived = f"derived from them:\n{yaml_text(to_dict(run.config))}" if derive.derives(self.target) else ""
         first = timing.text(run.config, run.reached) if timing else ""
-        about = [first, goes_on, str(data), *data.notes, *cautions(run.config, data), derived]
+        warnings = [] if run.started else cautions(run.config, data)
+        about = [first, goes_on, str(data), *data.notes, *warnings, derived]
         say("\n".join(filter(None, about)), self.quiet)
         if self.dry_run:
             say("\n".join([*lines, f"run: would be written to {out}"]))

@@ -23,7 +23,7 @@ from npdraw import show, store
 from npdraw.bank import PartBank
 from npdraw.config import Config, to_dict
 from npdraw.errors import InputError
-from npdraw.files import read_meta, read_tensors, remove_leftovers, sync_folder, write_tensors, write_text
+from npdraw.files import misfit, read_meta, read_tensors, remove_leftovers, sync_folder, write_tensors, write_text
 from npdraw.words import kind_and_shape, plural
 
 STAGES = ("prior", "guide", "model", "done")
@@ -228,12 +228,9 @@ class Run:
 
     def expect(self, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], group: str) -> None:
         """Refuse a checkpoint if the tensors of a group are not the wanted ones, by name, type and shape."""
-        for what, names in (("lacks", wanted.keys() - found.keys()), ("has a foreign", found.keys() - wanted.keys())):
-            if names:
-                raise self.misfit(f"it {what} {group}{min(names)} ({len(names)} such)")
-        for name, x in wanted.items():
-            if (is_ := kind_and_shape(found[name])) != (should := kind_and_shape(x)):
-                raise self.misfit(f"{group}{name} is {is_}, not {should}")
+        own, right = ({f"{group}{name}": x for name, x in tensors.items()} for tensors in (found, wanted))
+        if reason := misfit(own, right):
+            raise self.misfit(reason)
 
     @property
     def reached(self) -> tuple[str, int]:

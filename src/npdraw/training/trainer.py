@@ -14,7 +14,6 @@ from torch import Tensor
 
 from npdraw import plots, show, store
 from npdraw.bank import build_bank
-from npdraw.canvas import Grid
 from npdraw.config import Config, fixed
 from npdraw.data import ImageSet, images_digest, select
 from npdraw.data.images import shape_text
@@ -104,7 +103,6 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
         if refusal := fabric.broadcast(refusal):
             raise InputError(refusal)
         scorer = network(device=fabric.device, progress=progress) if config.model_stage.score_every else None
-        grid = Grid(*config.canvas_size, config.bank.part_size)
         start = store.load_model(config.init) if config.init else None
         if run.has_bank:
             bank = run.bank()
@@ -114,7 +112,7 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
             progress.say(f"starting from {config.init}, with its bank of {config.bank.parts} parts")
         else:
             progress.say(f"building a bank of {config.bank.parts} parts from {config.bank.patches:,} patches")
-            bank = build_bank(config, parts.train, grid)
+            bank = build_bank(config, parts.train)
         fabric.barrier()
         run.start(bank)
         torch.manual_seed(config.seed)
