@@ -162,28 +162,14 @@ class Brief(Typed):
 
 
 @dataclass
-class EarlyStage:
-    """The field of stage two from which other defaults are derived."""
-
-    epochs: Maybe[int] = None
-
-
-@dataclass
-class EarlyDecoder:
-    """The field of the decoder from which other defaults are derived."""
-
-    distilled: Flag = False
-
-
-@dataclass
 class Early:
     """The options of `train` that must be read before its defaults are known. The defaults follow from the images and
     from the model to start from."""
 
     reading: Reading = field(default_factory=Reading)
     split: Split = field(default_factory=Split)
-    model_stage: EarlyStage = field(default_factory=EarlyStage)
-    decoder: EarlyDecoder = field(default_factory=EarlyDecoder)
+    epochs: Annotated[Maybe[int], arg(name="model-stage.epochs")] = None
+    distilled: Annotated[Flag, arg(name="decoder.distilled")] = False
     init: str = ""
     minutes: Maybe[float] = None
     device: Device = "auto"

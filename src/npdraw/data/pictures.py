@@ -221,9 +221,7 @@ def _header(item: Item) -> Iterator[Image.Image]:
         data = item.read()
         try:
             opened = Image.open(io.BytesIO(data), formats=FORMATS)
-        except (
-            Image.DecompressionBombError
-        ):  # Pillow's limit does not know that a JPEG can be decoded at a smaller size
+        except Image.DecompressionBombError:  # Pillow does not know that a JPEG can be decoded at a smaller size
             readers = (Image.OPEN[name] for name in FORMATS)
             opened = next(read(io.BytesIO(data), "") for read, fits in readers if fits is None or fits(data[:16]))
         with opened:
@@ -269,9 +267,8 @@ def _flatten(image: Image.Image, paper: Colour) -> Image.Image:
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA")).astype(np.uint16)  # (H, W, 4)
         alpha = rgba[..., 3:]
-        return Image.fromarray(
-            ((rgba[..., :3] * alpha + np.array(paper, np.uint16) * (255 - alpha) + 127) // 255).astype(np.uint8)
-        )
+        flat = (rgba[..., :3] * alpha + np.array(paper, np.uint16) * (255 - alpha) + 127) // 255
+        return Image.fromarray(flat.astype(np.uint8))
     return image.convert("L" if image.mode in ("1", "L") else "RGB")
 
 

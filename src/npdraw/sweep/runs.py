@@ -37,13 +37,11 @@ Overrides = dict[str, Any]  # by full name: {"bank.parts": 10}
 class SweepRun:
     """One run of a sweep."""
 
-    values: dict[str, str]
-    """The name of its value on each axis."""
+    values: dict[str, str]  # the name of its value on each axis
     config: Config
     request: Request
     folder: Path
-    steps: dict[str, int]
-    """The steps of each stage of its training, at most."""
+    steps: dict[str, int]  # the steps of each stage of its training, at most
 
     @property
     def name(self) -> str:

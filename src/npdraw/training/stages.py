@@ -29,7 +29,7 @@ from npdraw.training.loop import Stage, best_weights, enough_memory, fit, keep_b
 from npdraw.training.run import Run
 from npdraw.training.validation import SampleScore
 
-SAMPLES_SHOWN = 64  # samples in the picture
+SAMPLES_SHOWN, RECONSTRUCTED = 64, 16  # samples and reconstructions in the pictures
 SCORED = 1_000  # validation images that stage two is scored on while it trains
 
 
@@ -291,11 +291,11 @@ def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) 
     if run.writes:
         model.provenance = {**run.provenance, "trained": {"prior": run.best_prior(), "model": kept}}
         model.save_pretrained(run.folder / "model")
-        few, drawn, epoch = images[:16], model.encode(images[:16]), int(kept["epoch"])
+        few, epoch = images[:RECONSTRUCTED], int(kept["epoch"])
+        drawn = model.encode(few)
         run.picture("samples", show.grid(model.to_display(model.sample(SAMPLES_SHOWN).images)), epoch)
-        rows = {"image": few, "parse": model.render(parses[:16]), "canvas": model.render(drawn)}
-        rows = {name: model.to_display(x) for name, x in {**rows, "reconstruction": model.decode(drawn)}.items()}
-        run.picture("reconstructions", show.pairs(rows), epoch)
+        rebuilt = show.reconstructions(model, few, parses[: len(few)], drawn, model.decode(drawn))
+        run.picture("reconstructions", rebuilt, epoch)
     return scores
 
 

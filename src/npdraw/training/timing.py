@@ -23,7 +23,7 @@ from npdraw.training.augment import Images, moves_of, resident
 from npdraw.training.calibration import CALIBRATION, calibrate
 from npdraw.training.loop import Stage, make_optimizer
 from npdraw.training.run import STAGES, epochs_of, with_epochs
-from npdraw.training.stages import SAMPLES_SHOWN, SCORED, guide_stage, model_stage, prior_stage
+from npdraw.training.stages import RECONSTRUCTED, SAMPLES_SHOWN, SCORED, guide_stage, model_stage, prior_stage
 from npdraw.words import plural
 
 MEASURED = 64  # images for all that is measured but steps
@@ -35,7 +35,6 @@ SLOW = 2.0  # seconds: a step on the CPU that would take longer is computed from
 FULL = 0.8  # share of given minutes that is planned, since other programs may slow a training down
 MOST_EPOCHS = 1000  # for minutes that would allow more
 LONG, FIRST, FIRST_SHARE = 180.0, 60.0, 0.2  # seconds of a run that has a first model; the most for it; and its share
-RECONSTRUCTED = 16  # images in the picture of reconstructions
 # Seconds that are known from other machines (docs/performance.md) and are not measured, since they take long
 FEATURES = {"cpu": 1 / 15, "cuda": 1 / 2200}  # of the network that scores samples, per picture
 BANK = 1e-7  # of k-medoids, per pair of patches
@@ -55,29 +54,18 @@ def steps_per_epoch(config: Config, count: int) -> dict[str, int]:
 class Timing:
     """Seconds that the pieces of a training take."""
 
-    step: dict[str, float]
-    """A step, by stage."""
-    bank: float
-    """The bank of parts."""
-    parse: float
-    """The parse of an image."""
-    validate: float
-    """The validation of stage one, per image."""
-    calibrate: float
-    """BatchNorm's statistics, before each score and each picture, per image."""
-    bound: float
-    """The validation scores that go with pictures, per image."""
-    pictures: float
-    """Samples and reconstructions for the pictures."""
-    score: float
-    """A score of samples."""
-    whole: bool
-    """Whether all of this was measured; otherwise it is partly an estimate."""
+    step: dict[str, float]  # a step, by stage
+    bank: float  # the bank of parts
+    parse: float  # the parse of an image
+    validate: float  # the validation of stage one, per image
+    calibrate: float  # BatchNorm's statistics, before each score and each picture, per image
+    bound: float  # the validation scores that go with pictures, per image
+    pictures: float  # samples and reconstructions for the pictures
+    score: float  # a score of samples
+    whole: bool  # whether all of this was measured; otherwise it is partly an estimate
     device: str
-    images: int
-    """Training images."""
-    validation: int
-    """Validation images."""
+    images: int  # training images
+    validation: int  # validation images
 
     def seconds(self, config: Config, reached: Reached = START) -> float:
         """The seconds that a run still takes if it trains to its last epoch, its first model included."""

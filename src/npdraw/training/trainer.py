@@ -10,12 +10,13 @@ from dataclasses import replace
 from pathlib import Path
 
 import torch
+from lightning.fabric import Fabric
 from torch import Tensor
 
 from npdraw import plots, show, store
 from npdraw.bank import build_bank
 from npdraw.config import Config, fixed
-from npdraw.data import ImageSet, images_digest, select
+from npdraw.data import ImageSet, Subset, images_digest, select
 from npdraw.data.images import shape_text
 from npdraw.errors import InputError
 from npdraw.evaluation.features import Extractor
@@ -92,41 +93,16 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
         run.made = made_by(f"train(config, {data.name!r}, {str(folder)!r})", config, fabric.device, fabric.world_size)
     parts = select(data, config.split, config.data.validation)
     with ExitStack() as stack, Progress(quiet) as progress:
-        refusal = ""
-        if run.writes:  # several processes are one run, and all of them must learn of a refusal
-            try:
-                damage = stack.enter_context(run.hold())
-                for line in filter(None, (damage, moved(run.provenance, run.made))):
-                    progress.say(line)
-            except InputError as error:
-                refusal = str(error)
-        if refusal := fabric.broadcast(refusal):
-            raise InputError(refusal)
+        _hold(run, fabric, stack, progress)
         scorer = network(device=fabric.device, progress=progress) if config.model_stage.score_every else None
         start = store.load_model(config.init) if config.init else None
-        if run.has_bank:
-            bank = run.bank()
-            progress.say(f"continuing the run in {folder}")
-        elif start is not None:
-            bank = start.bank
-            progress.say(f"starting from {config.init}, with its bank of {config.bank.parts} parts")
-        else:
-            progress.say(f"building a bank of {config.bank.parts} parts from {config.bank.patches:,} patches")
-            bank = build_bank(config, parts.train)
-        fabric.barrier()
-        run.start(bank)
-        torch.manual_seed(config.seed)
-        model = NPDraw(config, bank).to(fabric.device)
-        if fabric.device.type == "cuda":  # the layout that convolutions use there, so no step converts it
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if start is not None:
-            model.load_state_dict(model.state_dict() | _taken(start, model))
-            if prior_differs(config, start.config):
-                progress.say(f"the prior has other settings than that of {config.init}, so a new one is trained")
+        model = _model(run, fabric, start, parts.train, progress)
         training = resident(parts.train, model, config.seed, config.data.mirrored)
         validation = resident(parts.validation, model, 0)
         if run.writes:
-            show.save_picture(show.bank_picture(model.to_display(bank.parts)), run.folder / "pictures" / "bank.png")
+            show.save_picture(
+                show.bank_picture(model.to_display(model.bank.parts)), run.folder / "pictures" / "bank.png"
+            )
         stage, _, tensors = run.load()
         if stage == "prior":
             fit_prior(fabric, run, model, training, validation, progress)
@@ -155,6 +131,45 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
             keys += [key for key in SCORES if any(key in row for row in rows)]
             plots.curves(rows, run.folder / "pictures" / "curves.png", keys)
         run.close()
+    return model
+
+
+def _hold(run: Run, fabric: Fabric, stack: ExitStack, progress: Progress) -> None:
+    """Hold the run until the stack ends. Several processes are one run, and all of them must learn of a refusal."""
+    refusal = ""
+    if run.writes:
+        try:
+            damage = stack.enter_context(run.hold())
+            for line in filter(None, (damage, moved(run.provenance, run.made))):
+                progress.say(line)
+        except InputError as error:
+            refusal = str(error)
+    if refusal := fabric.broadcast(refusal):
+        raise InputError(refusal)
+
+
+def _model(run: Run, fabric: Fabric, start: NPDraw | None, images: Subset, progress: Progress) -> NPDraw:
+    """The model with the run's bank, which is built if need be, and its first weights. The run then begins."""
+    config = run.config
+    if run.has_bank:
+        bank = run.bank()
+        progress.say(f"continuing the run in {run.folder}")
+    elif start is not None:
+        bank = start.bank
+        progress.say(f"starting from {config.init}, with its bank of {config.bank.parts} parts")
+    else:
+        progress.say(f"building a bank of {config.bank.parts} parts from {config.bank.patches:,} patches")
+        bank = build_bank(config, images)
+    fabric.barrier()
+    run.start(bank)
+    torch.manual_seed(config.seed)
+    model = NPDraw(config, bank).to(fabric.device)
+    if fabric.device.type == "cuda":  # the layout that convolutions use there, so no step converts it
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if start is not None:
+        model.load_state_dict(model.state_dict() | _taken(start, model))
+        if prior_differs(config, start.config):
+            progress.say(f"the prior has other settings than that of {config.init}, so a new one is trained")
     return model
 
 
