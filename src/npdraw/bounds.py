@@ -2,7 +2,6 @@
 
 import dataclasses
 import math
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from npdraw import limits
@@ -54,19 +53,20 @@ BOUNDS: dict[str, tuple[float, float]] = {  # lower and upper bounds; all other 
 }
 
 
-def _numbers(config: Any, prefix: str = "") -> Iterator[tuple[str, float]]:
-    """Every number of a config, with its name."""
+def flat(config: Any, prefix: str = "") -> dict[str, Any]:
+    """All settings of a config by their full names: `bank.parts`."""
+    found: dict[str, Any] = {}
     for f in dataclasses.fields(config):
-        value = getattr(config, f.name)
-        if dataclasses.is_dataclass(value):
-            yield from _numbers(value, f"{prefix}{f.name}.")
-        elif isinstance(value, int | float) and not isinstance(value, bool):
-            yield f"{prefix}{f.name}", value
+        value, name = getattr(config, f.name), f"{prefix}{f.name}"
+        found |= flat(value, f"{name}.") if dataclasses.is_dataclass(value) else {name: value}
+    return found
 
 
 def check_bounds(config: Any, prefix: str = "") -> None:
     """Refuse a number that is out of its bounds."""
-    for name, value in _numbers(config, prefix):
+    for name, value in flat(config, prefix).items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            continue
         least, most = BOUNDS.get(name, (1, math.inf))
         if not least <= value <= most:  # also refuses NaN
             beyond = f"at most {LARGEST:,}" if value > most else f"at least {least}"

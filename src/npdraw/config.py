@@ -10,7 +10,7 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from npdraw.bounds import check, check_bounds
+from npdraw.bounds import check, check_bounds, flat
 from npdraw.errors import InputError
 from npdraw.words import brief, shortened
 
@@ -374,12 +374,12 @@ class Config:
 
 def fixed(config: Config) -> dict[str, Any]:
     """The settings that trained weights depend on, by name: with others they do not fit, or mean something else."""
-    data = {f"data.{name}": getattr(config.data, name) for name in ("height", "width", "channels", "canvas")}
-    parts = {"bank": config.bank, "prior": config.prior, "posterior": config.posterior, "decoder": config.decoder}
-    nets = {f"{part}.{name}": value for part, group in parts.items() for name, value in vars(group).items()}
+    data = ("data.height", "data.width", "data.channels", "data.canvas")
     decoded = ("decoder.evaluations", "decoder.freedom", "decoder.guidance")
     free = ("prior.dropout", "prior.orders", "prior.guidance", "posterior.whether", *decoded)  # these change no net
-    return {name: value for name, value in (data | nets).items() if name not in free}
+    nets = ("bank.", "prior.", "posterior.", "decoder.")
+    found = flat(config).items()
+    return {name: value for name, value in found if name in data or (name.startswith(nets) and name not in free)}
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -21,7 +21,8 @@ from torch import Tensor
 
 from npdraw import show, store
 from npdraw.bank import PartBank
-from npdraw.config import Config, to_dict
+from npdraw.bounds import flat
+from npdraw.config import Config
 from npdraw.errors import InputError
 from npdraw.files import misfit, read_meta, read_tensors, remove_leftovers, sync_folder, write_tensors, write_text
 from npdraw.words import kind_and_shape, plural
@@ -89,10 +90,10 @@ class Run:
             before = store.read_config(run._config)
             if epochs == "kept":
                 run.config = config = _paced(config, before)
-            old, new = to_dict(before), to_dict(config)
-            run.changes = old["data"]["digest"] == older != ""
-            old["data"]["digest"] = new["data"]["digest"] if run.changes else old["data"]["digest"]
-            changed = [f"{k}.{n}" if isinstance(v, dict) else k for k, v in new.items() for n in _differing(old[k], v)]
+            old, new = flat(before), flat(config)
+            run.changes = old["data.digest"] == older != ""
+            old["data.digest"] = new["data.digest"] if run.changes else old["data.digest"]
+            changed = [name for name, value in new.items() if old[name] != value]
             if "init_digest" not in changed:  # the same weights, wherever they are now
                 changed = [name for name in changed if name != "init"]
             if epochs == "new" and (own := [name for name in changed if name in run._open_ended]):
@@ -315,12 +316,6 @@ def _row(line: bytes) -> dict[str, Any] | None:
     if not isinstance(row, dict) or row.get("stage") not in STAGES or type(row.get("step")) is not int:
         return None
     return row if all(isinstance(v, int | float) for k, v in row.items() if k != "stage") else None
-
-
-def _differing(old: Any, new: Any) -> list[str]:
-    if not isinstance(new, dict):
-        return [] if old == new else [""]
-    return [k for k, v in new.items() if old.get(k) != v]
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
