@@ -69,12 +69,16 @@ class FlowLoss(NamedTuple):
     total: Tensor
 
 
-class GuideObjective(nn.Module):
-    """The loss of a flow's guide as one forward call."""
+class _OfModel(nn.Module):
+    """A loss of a model as one forward call."""
 
     def __init__(self, model: NPDraw):
         super().__init__()
         self.model = model
+
+
+class GuideObjective(_OfModel):
+    """The loss of a flow's guide."""
 
     def forward(self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor) -> FlowLoss:
         with autocast(images.device, self.model.config.precision):
@@ -88,12 +92,8 @@ def guide_of(model: NPDraw) -> Flow:
     return model.decoder.guide
 
 
-class ModelObjective(nn.Module):
-    """Stage two's loss as one forward call."""
-
-    def __init__(self, model: NPDraw):
-        super().__init__()
-        self.model = model
+class ModelObjective(_OfModel):
+    """Stage two's loss."""
 
     def forward(
         self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor, noise: Tensor, heat: Tensor,
@@ -103,12 +103,8 @@ class ModelObjective(nn.Module):
             return self.model.training_loss(images, Drawing(what, where, whether), noise, heat, parsed, weight)
 
 
-class StudentObjective(nn.Module):
-    """The loss of a distilled flow as one forward call (distilling.py)."""
-
-    def __init__(self, model: NPDraw):
-        super().__init__()
-        self.model = model
+class StudentObjective(_OfModel):
+    """The loss of a distilled flow (distilling.py)."""
 
     def forward(
         self, x: Tensor, t: Tensor, until: Tensor, velocity: Tensor, condition: Tensor, strength: Tensor
@@ -211,11 +207,12 @@ def fit_prior(
     """Stage one; leaves the prior with the weights of its best validation epoch."""
     stage = prior_stage(run.config, model, training)
     objective, extra = stage.objective, stage.extra
+    every = torch.arange(len(validation.pixels), device=fabric.device)
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
         objective.eval()
         with torch.no_grad():
-            losses = [-model.prior.terms(validation.parses[i]).total() for i in _chunks(len(validation.pixels))]
+            losses = [-model.prior.terms(validation.parses[i]).total() for i in every.split(IMAGES_AT_ONCE)]
         loss = fabric.broadcast(torch.cat(losses).cpu().double().mean())  # all processes decide by the same value
         keep_best(extra, loss, epoch + 1, objective)
         return {"epoch": epoch + 1, "validation": float(loss)}
@@ -297,7 +294,3 @@ def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) 
         rebuilt = show.reconstructions(model, few, parses[: len(few)], drawn, model.decode(drawn))
         run.picture("reconstructions", rebuilt, epoch)
     return scores
-
-
-def _chunks(count: int) -> list[slice]:
-    return [slice(i, min(i + IMAGES_AT_ONCE, count)) for i in range(0, count, IMAGES_AT_ONCE)]
