@@ -7,6 +7,7 @@ nearest key, and a wrong type is an `InputError` too.
 import dataclasses
 import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
@@ -380,6 +381,18 @@ def fixed(config: Config) -> dict[str, Any]:
     nets = ("bank.", "prior.", "posterior.", "decoder.")
     found = flat(config).items()
     return {name: value for name, value in found if name in data or (name.startswith(nets) and name not in free)}
+
+
+def changed(config: Config, settings: Mapping[str, Any]) -> Config:
+    """A config with other settings, by their full names."""
+    groups: dict[str, dict[str, Any]] = {"": {}}
+    for name, value in settings.items():
+        group, _, field_ = name.rpartition(".")
+        groups.setdefault(group, {})[field_] = value
+    top = groups.pop("")
+    return dataclasses.replace(
+        config, **top, **{group: dataclasses.replace(getattr(config, group), **own) for group, own in groups.items()}
+    )
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -9,7 +9,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -22,7 +21,7 @@ from torch import Tensor
 from npdraw import show, store
 from npdraw.bank import PartBank
 from npdraw.bounds import flat
-from npdraw.config import Config
+from npdraw.config import Config, changed
 from npdraw.errors import InputError
 from npdraw.files import misfit, read_meta, read_tensors, remove_leftovers, sync_folder, write_tensors, write_text
 from npdraw.words import kind_and_shape, plural
@@ -40,30 +39,13 @@ EPOCHS = (  # what the minutes of a run follow from, by stage; the last ones are
 )
 
 
+PACE = (*EPOCHS[:3], "picture_epochs", "prior_stage.warmup", "model_stage.warmup")  # and what goes with epochs
+
+
 def epochs_of(config: Config) -> dict[str, int]:
     """The epochs of each stage."""
     s = config.model_stage
     return {"prior": config.prior_stage.epochs, "guide": s.guide_epochs, "model": s.epochs}
-
-
-def with_epochs(config: Config, epochs: Mapping[str, int], picture_epochs: int) -> Config:
-    """The config with other epochs of each stage."""
-    return replace(
-        config,
-        prior_stage=replace(config.prior_stage, epochs=epochs["prior"]),
-        model_stage=replace(config.model_stage, epochs=epochs["model"], guide_epochs=epochs["guide"]),
-        picture_epochs=picture_epochs,
-    )
-
-
-def _paced(config: Config, other: Config) -> Config:
-    """The config with the epochs of another one, and with its warm-ups, which follow from them."""
-    warm = with_epochs(config, epochs_of(other), other.picture_epochs)
-    return replace(
-        warm,
-        prior_stage=replace(warm.prior_stage, warmup=other.prior_stage.warmup),
-        model_stage=replace(warm.model_stage, warmup=other.model_stage.warmup),
-    )
 
 
 class Run:
@@ -89,29 +71,30 @@ class Run:
         if run.started:
             before = store.read_config(run._config)
             if epochs == "kept":
-                run.config = config = _paced(config, before)
+                kept = flat(before)
+                run.config = config = changed(config, {name: kept[name] for name in PACE})
             old, new = flat(before), flat(config)
             run.changes = old["data.digest"] == older != ""
             old["data.digest"] = new["data.digest"] if run.changes else old["data.digest"]
-            changed = [name for name, value in new.items() if old[name] != value]
-            if "init_digest" not in changed:  # the same weights, wherever they are now
-                changed = [name for name in changed if name != "init"]
-            if epochs == "new" and (own := [name for name in changed if name in run._open_ended]):
-                run.changes, changed = True, [name for name in changed if name not in own]
-            if changed == ["data.digest"]:
+            other = [name for name, value in new.items() if old[name] != value]
+            if "init_digest" not in other:  # the same weights, wherever they are now
+                other = [name for name in other if name != "init"]
+            if epochs == "new" and (own := [name for name in other if name in run._open_ended]):
+                run.changes, other = True, [name for name in other if name not in own]
+            if other == ["data.digest"]:
                 raise InputError(f"the images have changed since the run in {folder} began; choose another --out")
-            if changed == ["init_digest"]:
+            if other == ["init_digest"]:
                 raise InputError(
                     f"the weights of {config.init} have changed since the run in {folder} began; choose another --out"
                 )
-            if changed and {*changed} <= {*EPOCHS} - {"model_stage.patience"}:
+            if other and {*other} <= {*EPOCHS} - {"model_stage.patience"}:
                 had = plural(before.model_stage.epochs, "epoch")
                 raise InputError(
                     f"{folder} holds a run with other epochs ({had} of stage two); npdraw train {folder} goes on with "
                     "it, and with --epochs or --minutes too it trains longer; or choose another --out"
                 )
-            if changed:
-                name = ("init" if "init" in changed else changed[0]).replace("_", "-")
+            if other:
+                name = ("init" if "init" in other else other[0]).replace("_", "-")
                 raise InputError(
                     f"{folder} holds a run with a different {name}; npdraw train {folder} goes on with it as it is, or "
                     "choose another --out"

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from npdraw.bank import EXACT, PartBank
-from npdraw.config import Config
+from npdraw.config import Config, changed
 from npdraw.data import ImageSet, Subset, select
 from npdraw.errors import InputError
 from npdraw.flow import Flow
@@ -22,7 +22,7 @@ from npdraw.prior import fixed_batch
 from npdraw.training.augment import Images, moves_of, resident
 from npdraw.training.calibration import CALIBRATION, calibrate
 from npdraw.training.loop import Stage, make_optimizer
-from npdraw.training.run import STAGES, epochs_of, with_epochs
+from npdraw.training.run import EPOCHS, STAGES, epochs_of
 from npdraw.training.stages import RECONSTRUCTED, SAMPLES_SHOWN, SCORED, guide_stage, model_stage, prior_stage
 from npdraw.words import plural
 
@@ -114,8 +114,9 @@ class Timing:
             if given["guide"] and "guide" in _later(reached):  # it learns for a shorter time than its flow
                 fits["model"] = max(2, fits["model"])
                 fits["guide"] = max(1, done["guide"], min(fits["guide"], fits["model"] - 1))
-            chosen = with_epochs(config, fits, _picture_epochs(config, fits["model"]))
-            return _short_warmups(chosen, self.images) if reached == START else chosen
+            chosen = {name: fits[stage] for name, stage in zip(EPOCHS, fits, strict=False)}
+            chosen["picture_epochs"] = _picture_epochs(config, fits["model"])
+            return _short_warmups(changed(config, chosen), self.images) if reached == START else changed(config, chosen)
 
         if self.seconds(scaled(0), reached) > room:
             least = math.ceil(self.seconds(scaled(0), reached) / FULL / 6) / 10
@@ -170,11 +171,9 @@ def _picture_epochs(config: Config, epochs: int) -> int:
 
 def _short_warmups(config: Config, count: int) -> Config:
     per, prior, model = steps_per_epoch(config, count), config.prior_stage, config.model_stage
-    return replace(
-        config,
-        prior_stage=replace(prior, warmup=min(prior.warmup, prior.epochs * per["prior"] // 10)),
-        model_stage=replace(model, warmup=min(model.warmup, model.epochs * per["model"] // 10)),
-    )
+    short = {"prior_stage.warmup": min(prior.warmup, prior.epochs * per["prior"] // 10)}
+    short |= {"model_stage.warmup": min(model.warmup, model.epochs * per["model"] // 10)}
+    return changed(config, short)
 
 
 # --- measuring ---

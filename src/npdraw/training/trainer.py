@@ -6,7 +6,6 @@ A killed run continues from its last checkpoint; loop.py explains why it ends in
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,7 +14,7 @@ from torch import Tensor
 
 from npdraw import plots, show, store
 from npdraw.bank import build_bank
-from npdraw.config import Config, fixed
+from npdraw.config import Config, changed, fixed
 from npdraw.data import ImageSet, Subset, images_digest, select
 from npdraw.data.images import shape_text
 from npdraw.errors import InputError
@@ -80,7 +79,7 @@ def check_longer(run: Run, count: int) -> None:
 def older(config: Config, data: ImageSet) -> Config:
     """A settled config as it was when only some of the training images were hashed. Runs from then go on."""
     digest = select(data, config.split, config.data.validation).train.digest_of_some()
-    return replace(config, data=replace(config.data, digest=digest))
+    return changed(config, {"data.digest": digest})
 
 
 def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: Callable[..., Extractor]) -> NPDraw:
@@ -231,8 +230,8 @@ def settle(config: Config, data: ImageSet) -> Config:
             f"a guide must learn for a shorter time than its flow, which has {plural(stage.epochs, 'epoch')}; lower "
             "--model-stage.guide-epochs"
         )
-    known = replace(config.data, inverted=data.inverted, digest=images_digest(data, chosen))
-    return replace(config, data=known, init_digest=start)
+    digest = images_digest(data, chosen)
+    return changed(config, {"data.inverted": data.inverted, "data.digest": digest, "init_digest": start})
 
 
 def _check_start(config: Config) -> str:
