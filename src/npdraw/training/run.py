@@ -30,22 +30,15 @@ STAGES = ("prior", "guide", "model", "done")
 LOCK = ".lock"
 FIRST = ".first"  # where the first model is trained (first.py)
 Epochs = Literal["same", "kept", "new"]
-EPOCHS = (  # what the minutes of a run follow from, by stage; the last ones are of stage two
-    "prior_stage.epochs",
-    "model_stage.guide_epochs",
-    "model_stage.epochs",
-    "model_stage.patience",
-    "picture_epochs",
-)
-
-
-PACE = (*EPOCHS[:3], "picture_epochs", "prior_stage.warmup", "model_stage.warmup")  # and what goes with epochs
+EPOCHS_OF = {"prior": "prior_stage.epochs", "guide": "model_stage.guide_epochs", "model": "model_stage.epochs"}
+EPOCHS = (*EPOCHS_OF.values(), "model_stage.patience", "picture_epochs")  # what the minutes of a run follow from
+PACE = (*EPOCHS_OF.values(), "picture_epochs", "prior_stage.warmup", "model_stage.warmup")  # what goes with epochs
 
 
 def epochs_of(config: Config) -> dict[str, int]:
     """The epochs of each stage."""
-    s = config.model_stage
-    return {"prior": config.prior_stage.epochs, "guide": s.guide_epochs, "model": s.epochs}
+    settings = flat(config)
+    return {stage: settings[name] for stage, name in EPOCHS_OF.items()}
 
 
 class Run:

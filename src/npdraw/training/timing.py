@@ -22,7 +22,7 @@ from npdraw.prior import fixed_batch
 from npdraw.training.augment import Images, moves_of, resident
 from npdraw.training.calibration import CALIBRATION, calibrate
 from npdraw.training.loop import Stage, make_optimizer
-from npdraw.training.run import EPOCHS, STAGES, epochs_of
+from npdraw.training.run import EPOCHS_OF, STAGES, epochs_of
 from npdraw.training.stages import RECONSTRUCTED, SAMPLES_SHOWN, SCORED, guide_stage, model_stage, prior_stage
 from npdraw.words import plural
 
@@ -114,9 +114,9 @@ class Timing:
             if given["guide"] and "guide" in _later(reached):  # it learns for a shorter time than its flow
                 fits["model"] = max(2, fits["model"])
                 fits["guide"] = max(1, done["guide"], min(fits["guide"], fits["model"] - 1))
-            chosen = {name: fits[stage] for name, stage in zip(EPOCHS, fits, strict=False)}
-            chosen["picture_epochs"] = _picture_epochs(config, fits["model"])
-            return _short_warmups(changed(config, chosen), self.images) if reached == START else changed(config, chosen)
+            settings = {EPOCHS_OF[stage]: n for stage, n in fits.items()}
+            chosen = changed(config, settings | {"picture_epochs": _picture_epochs(config, fits["model"])})
+            return _short_warmups(chosen, self.images) if reached == START else chosen
 
         if self.seconds(scaled(0), reached) > room:
             least = math.ceil(self.seconds(scaled(0), reached) / FULL / 6) / 10
