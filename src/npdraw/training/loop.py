@@ -18,6 +18,7 @@ import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
+from npdraw.distributed import whole_batch
 from npdraw.errors import InputError, TrainingError
 from npdraw.progress import Progress
 from npdraw.training.muon import Muon
@@ -253,6 +254,13 @@ def _continue(
     stage.extra.update(extra)
 
 
+def _state(stage: Stage, optimizer: torch.optim.Optimizer, average: Average) -> dict[str, Tensor]:
+    """What a checkpoint of the stage has, as `_begin` and `_continue` take it up."""
+    state = {f"weights.{k}": v for k, v in stage.objective.state_dict().items()}
+    state |= {f"average.{i}": v for i, v in enumerate(average.values)}
+    return state | {f"extra.{k}": v for k, v in stage.extra.items()} | pack_optimizer(optimizer)
+
+
 def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) -> None:
     """Train `stage.objective` on `count` images to the last epoch, from the run's checkpoint if it is of this stage.
 
@@ -261,7 +269,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
     config, device = run.config, fabric.device
     if count < fabric.world_size:
         raise InputError(f"{count} training images are too few for {fabric.world_size} processes; start fewer")
-    batch = max(1, min(stage.batch, count) // fabric.world_size) * fabric.world_size
+    batch = whole_batch(stage.batch, count, fabric.world_size)
     per_epoch, share = count // batch, batch // fabric.world_size
     total = stage.epochs * per_epoch
     fabric.barrier()  # the first process may still write the last checkpoint of the stage before
@@ -273,13 +281,6 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
     if not trained or not total:
         return
     objective.train()
-
-    def save(at: int) -> None:
-        state = {f"weights.{k}": v for k, v in stage.objective.state_dict().items()}
-        state |= {f"average.{i}": v for i, v in enumerate(average.values)}
-        state |= {f"extra.{k}": v for k, v in stage.extra.items()} | pack_optimizer(optimizer)
-        run.save(stage.name, at, state)
-
     meter = Meter(fabric, run, stage, trained, batch, total)
     progress.start(f"stage {stage.name}", total, step, early=stage.patience > 0)
     indices = order(count, config.seed, stage.name, step // per_epoch).to(device)
@@ -311,7 +312,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
                 meter.began = time.monotonic()
             if step % config.checkpoint_steps == 0 or step == total or stage.over() or asked():
                 text = meter.flush(step) or text
-                save(step)
+                run.save(stage.name, step, _state(stage, optimizer, average))
             progress.step(text)
             if asked():
                 goes_on = "; the same command continues the run" if run.writes else ""

@@ -14,6 +14,7 @@ import torch
 from npdraw.bank import EXACT, PartBank
 from npdraw.config import Config, changed
 from npdraw.data import ImageSet, Subset, select
+from npdraw.distributed import whole_batch
 from npdraw.errors import InputError
 from npdraw.flow import Flow
 from npdraw.flow_pictures import flow_batch
@@ -47,7 +48,7 @@ def steps_per_epoch(config: Config, count: int) -> dict[str, int]:
     """The steps of an epoch of each stage with `count` training images, as training counts them in one process."""
     s = config.model_stage
     batches = {"prior": config.prior_stage.batch, "guide": s.batch, "model": s.batch}
-    return {name: count // min(batch, count) for name, batch in batches.items()}
+    return {name: count // whole_batch(batch, count) for name, batch in batches.items()}
 
 
 @dataclass(frozen=True)
