@@ -143,7 +143,7 @@ class Run:
     def _open_ended(self) -> tuple[str, ...]:
         """The settings that may change in the stage that was reached: its epochs, those of later stages, and what goes
         with them."""
-        return EPOCHS[("prior", "guide", "model").index(self.reached[0]) :]
+        return EPOCHS[STAGES.index(self.reached[0]) :]
 
     @property
     def has_bank(self) -> bool:
