@@ -200,14 +200,19 @@ def test_a_run_is_made_longer_by_its_own_name(
         assert rows[-1]["stage"] == "done" and rows[-2]["step"] == epochs  # 57 images are one step
 
 
-def test_epochs_that_minutes_choose_for_a_run_are_checked_too(home: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """For example, the scores of the run may have ended it."""
+def test_epochs_that_minutes_choose_for_a_run_are_checked_too(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """For example, the scores of the run may have ended it. Warnings came when it began, and are not repeated."""
     checked = []
     monkeypatch.setattr("npdraw.training.timing.measure", lambda *given: SLOW)
     check = "npdraw.training.trainer.check_longer"
     monkeypatch.setattr(check, lambda run, count: checked.append((run.config.model_stage.epochs, count)))
     assert main(["train", str(home / "run"), "--minutes", "0.05", "--device", "cpu", "--dry-run"]) == 0
     assert checked == [(1, 57), (3, 57)]
+    assert "57 images" in capsys.readouterr().out.split("warning: ")[0]
+    assert main(["train", str(home / "bars.npz"), "--device", "cpu", "--dry-run"]) == 0
+    assert "warning: 57 training images are so few" in capsys.readouterr().out
 
 
 def test_the_plan_of_a_public_set_that_is_not_here(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -716,8 +721,9 @@ WRONG = {
     "prefix with wrong indices": ("sample {home}/run --prefix wrong.json --out {out}", "what is 999"),
     "prefix that is not there": ("sample {home}/run --prefix gone.json --out {out}", "gone.json"),
     "bank part too large": ("bank {home}/bars.npz --part-size 20 --out {out}/b.safetensors", "12"),
-    "bank of too many": ("bank {home}/bars.npz --parts 500 --patches 300 --out {out}/b.safetensors", "fewer parts"),
-    "bank of none": ("bank {home}/bars.npz --parts 0 --out {out}/b.safetensors", "--parts"),
+    # before images are read, which are not there
+    "bank of too many": ("bank gone.npz --parts 500 --patches 300 --out {out}/b.safetensors", "fewer parts"),
+    "bank of none": ("bank gone.npz --parts 0 --out {out}/b.safetensors", "bank.parts must be at least 1"),
     "bank to a folder": ("bank {home}/bars.npz --out corrupt", "folder"),
     "bank with another ending": ("bank {home}/bars.npz --out {out}.pt", ".safetensors"),
     "no bank": ("parse text.txt {home}/bars.npz --out {out}", "text.txt"),

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from npdraw.config import BankConfig, Config, DataConfig, Reading, Split, from_dict, to_dict
+from npdraw.bounds import flat
+from npdraw.config import BankConfig, Config, DataConfig, Reading, Split, changed, from_dict, to_dict
 from npdraw.errors import InputError
 
 
@@ -28,6 +29,16 @@ def test_there_and_back() -> None:
     assert from_dict(Config, to_dict(config)) == config
     assert from_dict(Config, {}) == Config()
     assert from_dict(Config, {"bank": {"parts": 7}, "seed": 3}) == config
+
+
+def test_settings_by_their_full_names() -> None:
+    config = Config(bank=BankConfig(parts=7))
+    assert flat(config)["bank.parts"] == 7 and flat(config)["seed"] == 0
+    other = changed(config, {"bank.parts": 9, "bank.patches": 300, "seed": 3})
+    assert other == Config(seed=3, bank=BankConfig(parts=9, patches=300))
+    assert changed(config, flat(other)) == other
+    with pytest.raises(InputError, match=r"bank\.parts must be at least 1"):
+        changed(config, {"bank.parts": 0})
 
 
 @pytest.mark.parametrize(

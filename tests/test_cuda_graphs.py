@@ -8,7 +8,7 @@ import torch
 from npdraw import cuda_graphs
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid
-from npdraw.config import Config, from_dict
+from npdraw.config import Config, DecoderConfig, from_dict
 from npdraw.flow import Flow
 from npdraw.model import NPDraw
 from npdraw.prior import Prior, fixed_batch
@@ -91,7 +91,7 @@ def test_settings_that_take_turns_are_both_kept() -> None:
 @needs_cuda
 def test_a_recorded_flow_makes_what_its_steps_make() -> None:
     torch.manual_seed(0)
-    flow = Flow(3, (16, 16), width=32, blocks=1).eval().requires_grad_(False).to("cuda")
+    flow = Flow(3, (16, 16), DecoderConfig(width=32, blocks=1)).eval().requires_grad_(False).to("cuda")
     torch.nn.init.normal_(flow.last.weight, std=0.1)
     given = torch.rand(3, 8, 7, 16, 16, device="cuda")  # noise, canvas and drawn cells of three batches
 

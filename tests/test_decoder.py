@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from npdraw.config import DecoderConfig
 from npdraw.decoder import Decoder, Residual
 
 
@@ -26,7 +27,7 @@ from npdraw.decoder import Decoder, Residual
     ],
 )
 def test_shapes(canvas: tuple[int, int], size: tuple[int, int], middle: str, shortcut: bool, upsampling: str) -> None:
-    decoder = Decoder(3, canvas, size, 5, 4, middle, shortcut, upsampling)
+    decoder = Decoder(3, canvas, size, 5, DecoderConfig(4, middle, shortcut, upsampling))
     out = decoder(torch.rand(2, 3, *canvas))
     assert out.shape == (2, 5, *size) and out.dtype == torch.float32
     doubling = nn.Upsample if upsampling == "nearest" else nn.ConvTranspose2d
@@ -40,7 +41,7 @@ def test_shapes(canvas: tuple[int, int], size: tuple[int, int], middle: str, sho
 
 def averaging(canvas: int, size: int, upsampling: str) -> Callable[[Tensor], Tensor]:
     """A decoder whose convolutions all average: its output is the canvas, blurred and brought to the image's size."""
-    decoder = Decoder(1, (canvas, canvas), (size, size), 1, 1, "plain", False, upsampling).eval()
+    decoder = Decoder(1, (canvas, canvas), (size, size), 1, DecoderConfig(1, upsampling=upsampling)).eval()
     with torch.no_grad():
         for module in decoder.modules():
             if isinstance(module, nn.Conv2d | nn.ConvTranspose2d):
@@ -70,7 +71,7 @@ def test_nearest_leaves_no_checkerboard(size: int) -> None:
     spreads = []
     for upsampling in ("transposed", "nearest"):
         torch.manual_seed(0)
-        decoder = Decoder(3, (96, 96), (size, size), 2, 8, "residual", True, upsampling).eval()
+        decoder = Decoder(3, (96, 96), (size, size), 2, DecoderConfig(8, "residual", True, upsampling)).eval()
         out = decoder(torch.full((1, 3, 96, 96), 0.7)).detach()
         middle = slice(size // 2 - 2, size // 2 + 2)
         spreads.append(float(out[..., middle, middle].std((2, 3)).max()))
@@ -81,7 +82,7 @@ def test_nearest_leaves_no_checkerboard(size: int) -> None:
 def test_the_shortcut_shows_the_canvas(size: int) -> None:
     """With the body silenced the last layer sees the canvas alone, enlarged where the image is larger."""
     torch.manual_seed(0)
-    decoder = Decoder(1, (8, 8), (size, size), 1, 4, "plain", True).eval()
+    decoder = Decoder(1, (8, 8), (size, size), 1, DecoderConfig(4, shortcut=True)).eval()
     assert decoder.out.weight.shape[1] == 5
     with torch.no_grad():
         decoder.out.weight.zero_()
@@ -95,7 +96,7 @@ def test_the_shortcut_shows_the_canvas(size: int) -> None:
 
 def test_batches_do_not_mix_in_evaluation_mode() -> None:
     """Trap 8: scores use running statistics."""
-    decoder = Decoder(1, (8, 8), (8, 8), 1, 4)
+    decoder = Decoder(1, (8, 8), (8, 8), 1, DecoderConfig(4))
     canvas = torch.rand(5, 1, 8, 8)
     mixed = decoder(canvas)[:1]
     assert not torch.allclose(mixed, decoder(canvas[:2])[:1])

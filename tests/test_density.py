@@ -9,7 +9,7 @@ from torch import Tensor
 
 import density_reading
 import flow_reading
-from npdraw import NPDraw
+from npdraw import NPDraw, flow_pictures
 from npdraw.density import WIDTH, integrated, log_density, random_signs, spread_bytes
 from npdraw.errors import InputError
 from npdraw.flow import times
@@ -79,7 +79,7 @@ def test_of_a_model_it_is_that_of_its_flow_without_freedom(flow: NPDraw) -> None
     """And the bytes' share of it: the density times the size of their intervals."""
     pixels, drawing = torch.randint(256, (2, 3, 12, 16), dtype=torch.uint8), drawings(2)
     zeros = torch.zeros(2)
-    condition = flow.condition(drawing, torch.zeros(2, 3, 12, 16), zeros)
+    condition = flow_pictures.condition(flow, drawing, torch.zeros(2, 3, 12, 16), zeros)
 
     def velocity(x: Tensor, t: float) -> Tensor:
         return flow.decoder(x, torch.full((2,), t), condition, zeros)

@@ -1,5 +1,7 @@
 """`derive`: a config from what images are."""
 
+from dataclasses import replace
+
 import pytest
 import torch
 from torch import Tensor
@@ -63,7 +65,7 @@ def test_the_posterior_sees_each_cell(side: int) -> None:
     """Its map has at least as many pixels as there are cells, and less than four times as many."""
     config = derive(ImageSet("x", pictures(3, 1, side, side)), Reading(), Split())
     q, rows = config.posterior, grid_of(config).rows
-    net = Posterior(1, (side, side), grid_of(config), 5, q.layers, 2, q.heads, q.strides)
+    net = Posterior(1, (side, side), grid_of(config), 5, replace(q, width=2))
     assert rows <= net.body(torch.zeros(1, 1, side, side)).shape[-1] < 2 * rows + 2
 
 

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import flow_reading
-from npdraw.config import Config, from_dict
+from npdraw.config import Config, DecoderConfig, from_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow, leaps
@@ -22,7 +22,7 @@ class Leaping(Flow):
     """A distilled flow that knows the exact mean velocity."""
 
     def __init__(self) -> None:
-        super().__init__(1, (2, 2), 8, 1, distilled=True)
+        super().__init__(1, (2, 2), DecoderConfig(8, blocks=1, distilled=True))
         self.asked = 0
 
     def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor, until: Tensor | None = None) -> Tensor:
@@ -72,7 +72,7 @@ def test_fewer_leaps_are_some_of_the_more() -> None:
 def distilled(evaluations: int = 4) -> NPDraw:
     model = small({"evaluations": evaluations, "distilled": True})
     torch.manual_seed(1)
-    model.decoder = Flow(3, (9, 12), 16, 1, distilled=True).eval()
+    model.decoder = Flow(3, (9, 12), DecoderConfig(16, blocks=1, distilled=True)).eval()
     with torch.no_grad():
         for p in model.decoder.parameters():
             p.copy_(torch.randn_like(p) / max(1, p[0].numel()) ** 0.5)
@@ -84,7 +84,7 @@ def some(model: NPDraw, count: int) -> Drawing:
 
 
 def test_a_distilled_flow_begins_as_the_flow_that_it_learns_from() -> None:
-    net = Flow(3, (9, 12), 16, 1, distilled=True).eval()
+    net = Flow(3, (9, 12), DecoderConfig(16, blocks=1, distilled=True)).eval()
     teacher = lively(3, (9, 12))
     net.load_state_dict(net.state_dict() | teacher.state_dict())
     x, t, condition, strength = torch.randn(2, 3, 9, 12), torch.rand(2), torch.rand(2, 4, 9, 12), torch.zeros(2)

@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 import flow_reading
+from npdraw import flow_pictures
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid
-from npdraw.config import Config, from_dict
+from npdraw.config import Config, DecoderConfig, from_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow, channels_of, times
@@ -22,7 +23,7 @@ class Known(Flow):
     """A flow whose velocity is a given function of point and time; it counts how often it is asked."""
 
     def __init__(self, mean: float, spread: float):
-        super().__init__(1, (4, 4), 8, 1)
+        super().__init__(1, (4, 4), DecoderConfig(8, blocks=1))
         self.mean, self.spread, self.asked = mean, spread, 0
 
     def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
@@ -35,7 +36,7 @@ class Known(Flow):
 def lively(channels: int, size: tuple[int, int], width: int = 16, blocks: int = 1) -> Flow:
     """A net of random weights, those too that training starts at 0."""
     torch.manual_seed(0)
-    net = Flow(channels, size, width, blocks).eval()
+    net = Flow(channels, size, DecoderConfig(width, blocks=blocks)).eval()
     with torch.no_grad():
         for p in net.parameters():
             p.copy_(torch.randn_like(p) / max(1, p[0].numel()) ** 0.5)
@@ -108,7 +109,7 @@ def test_steps_end_where_the_exact_flow_does_and_come_nearer_in_second_order() -
 
 
 def test_the_loss_is_the_error_of_the_velocity(monkeypatch: pytest.MonkeyPatch) -> None:
-    net = Flow(1, (4, 4), 8, 1)
+    net = Flow(1, (4, 4), DecoderConfig(8, blocks=1))
     seen: list[tuple[Tensor, Tensor]] = []
 
     def forward(x: Tensor, t: Tensor, condition: Tensor, strength: Tensor) -> Tensor:
@@ -135,7 +136,7 @@ def test_the_loss_is_the_error_of_the_velocity(monkeypatch: pytest.MonkeyPatch) 
 def test_a_flow_learns_what_the_canvas_says() -> None:
     """Two canvases, two images with noise of their own: after a short training each gives its own mean and spread."""
     torch.manual_seed(0)
-    net = Flow(1, (8, 8), 16, 1)
+    net = Flow(1, (8, 8), DecoderConfig(16, blocks=1))
     optimizer = torch.optim.Adam(net.parameters(), lr=3e-3)
     for _ in range(250):
         kind = torch.randint(2, (32, 1, 1, 1)).float()
@@ -194,7 +195,7 @@ def test_the_condition_is_the_canvas_and_the_drawn_cells() -> None:
         torch.arange(9)[None],
         torch.tensor([[1, 0, 1, 1, 0, 0, 1, 0, 1]]) > 0,
     )
-    found = model.condition(drawing, torch.zeros(1, 3, 9, 12), torch.ones(1))
+    found = flow_pictures.condition(model, drawing, torch.zeros(1, 3, 9, 12), torch.ones(1))
     grid, drawn = Grid(9, 12, 4), drawing.whether[0].tolist()
     assert found.shape == (1, 4, 9, 12) and torch.equal(found[:, :3], model.render(drawing))
     top, left = grid.corner
@@ -203,7 +204,7 @@ def test_the_condition_is_the_canvas_and_the_drawn_cells() -> None:
             cell = (i + top) // 4 * 3 + (j + left) // 4
             assert found[0, 3, i, j] == drawn[cell]
     noise = torch.randn(1, 3, 9, 12)
-    noisy = model.condition(drawing, noise, torch.ones(1))
+    noisy = flow_pictures.condition(model, drawing, noise, torch.ones(1))
     assert torch.equal(noisy[:, :3], found[:, :3] + noise) and torch.equal(noisy[:, 3], found[:, 3])
 
 
@@ -241,7 +242,8 @@ def watched(model: NPDraw, monkeypatch: pytest.MonkeyPatch) -> list[tuple[Tensor
 def test_freedom_is_noise_on_the_canvas_whose_strength_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     model = small()
     drawing = model.sample(1).sketch
-    plain, seen = model.condition(drawing, torch.zeros(1, 3, 9, 12), torch.ones(1)), watched(model, monkeypatch)
+    plain = flow_pictures.condition(model, drawing, torch.zeros(1, 3, 9, 12), torch.ones(1))
+    seen = watched(model, monkeypatch)
 
     def noise(seed: int, freedom: float) -> Tensor:
         model.decode(drawing, seed, 1, freedom)
@@ -263,7 +265,7 @@ def test_noise_in_training_has_all_strengths(noise: float, monkeypatch: pytest.M
     model, images = small(), torch.rand(2000, 3, 9, 12)
     model.config = replace(model.config, model_stage=replace(model.config.model_stage, noise=noise))
     parses, seen = model.parse(images), watched(model, monkeypatch)
-    plain = model.condition(parses, torch.zeros(2000, 3, 9, 12), torch.ones(2000))
+    plain = flow_pictures.condition(model, parses, torch.zeros(2000, 3, 9, 12), torch.ones(2000))
     torch.manual_seed(0)
     model.training_loss(images, parses, model.posterior.noise(2000), torch.tensor(1.0), None, 1.0)
     ((condition, strength),) = seen
@@ -282,7 +284,7 @@ def test_some_drawings_in_training_are_unfinished(monkeypatch: pytest.MonkeyPatc
     model.config = replace(model.config, model_stage=stage)
     parses, seen = model.parse(images), watched(model, monkeypatch)
     parses = Drawing(parses.what, torch.arange(9).expand(2000, -1), torch.ones_like(parses.whether))
-    whole = model.condition(parses, torch.zeros(2000, 3, 9, 12), torch.ones(2000))
+    whole = flow_pictures.condition(model, parses, torch.zeros(2000, 3, 9, 12), torch.ones(2000))
     torch.manual_seed(0)
     full = model.training_loss(images, parses, model.posterior.noise(2000), torch.tensor(1.0), None, 1.0)
     ((condition, _),) = seen
@@ -345,7 +347,7 @@ def test_the_training_loss_is_the_flows_and_the_regulariser() -> None:
 
 @pytest.mark.parametrize("width", [8, 80, 100, 136, 160, 250])
 def test_any_width_makes_a_net(width: int) -> None:
-    net = Flow(1, (9, 9), width, 1).eval()
+    net = Flow(1, (9, 9), DecoderConfig(width, blocks=1)).eval()
     with torch.no_grad():
         assert net.generate(torch.randn(1, 1, 9, 9), torch.rand(1, 2, 9, 9), 1, 0.0).shape == (1, 1, 9, 9)
 

@@ -135,7 +135,7 @@ def test_the_plan_counts_what_a_flow_holds_while_it_makes_a_picture(
     model = NPDraw(config(data=sizes, decoder=how), PartBank(torch.rand(M, channels, K, K)))
     (found,) = re.findall(r"a flow's activations ([\d.]+) MiB", "\n".join(sampling_plan(model, 1, "cpu")))
     with torch.device("meta"), torch.no_grad(), Alive() as alive:
-        net = Flow(channels, (side, side), width, blocks, guide)
+        net = Flow(channels, (side, side), model.config.decoder)
         alive.now = alive.most = 0
         net.generate(torch.zeros(1, channels, side, side), torch.zeros(1, channels + 1, side, side), 17, 0.0, 1.0)
     assert float(found) * 2**20 == pytest.approx(alive.most, rel=0.1)

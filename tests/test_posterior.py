@@ -5,7 +5,7 @@ import torch
 
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid
-from npdraw.config import Config, from_dict
+from npdraw.config import Config, PosteriorConfig, from_dict
 from npdraw.model import NPDraw
 from npdraw.posterior import Posterior
 
@@ -23,7 +23,7 @@ from npdraw.posterior import Posterior
     ],
 )
 def test_shapes(heads: str, layers: int, channels: int, size: tuple[int, int], grid: Grid) -> None:
-    posterior = Posterior(channels, size, grid, 7, layers, 6, heads).eval()
+    posterior = Posterior(channels, size, grid, 7, PosteriorConfig(layers, width=6, heads=heads)).eval()
     choices = posterior(torch.rand(2, channels, *size))
     t = grid.cells
     assert [x.shape for x in choices] == [(2, t, 7), (2, t, t), (2, t)]
@@ -37,7 +37,7 @@ def test_shapes(heads: str, layers: int, channels: int, size: tuple[int, int], g
 def test_a_cells_step_is_read_off_its_own_cell() -> None:
     """Steps are in raster order: what changes in the lower left corner changes the steps there the most."""
     torch.manual_seed(0)
-    posterior = Posterior(1, (64, 64), Grid(64, 64, 8), 5, 4, 8, "cell").eval()
+    posterior = Posterior(1, (64, 64), Grid(64, 64, 8), 5, PosteriorConfig(width=8)).eval()
     image = torch.rand(1, 1, 64, 64)
     other = image.clone()
     other[..., 56:, :8] = 1 - other[..., 56:, :8]
@@ -48,7 +48,7 @@ def test_a_cells_step_is_read_off_its_own_cell() -> None:
 
 def test_global_heads_keep_steps_apart() -> None:
     """Outputs are laid out (T, n): raising one bias moves one choice of one step."""
-    posterior = Posterior(1, (8, 8), Grid(8, 8, 4), 3, 4, 4, "global").eval()
+    posterior = Posterior(1, (8, 8), Grid(8, 8, 4), 3, PosteriorConfig(width=4, heads="global")).eval()
     image = torch.rand(1, 1, 8, 8)
     before = posterior(image).what
     with torch.no_grad():
@@ -97,7 +97,7 @@ def test_every_weight_learns(heads: str, whether: str, regulariser: float, no_re
 def test_a_common_shift_costs_no_digits_in_bf16(heads: str) -> None:
     """Softmax does not see what all logits of a choice share, so training lets it grow; differences must survive it."""
     torch.manual_seed(0)
-    posterior = Posterior(1, (8, 8), Grid(8, 8, 4), 7, 4, 16, heads).eval()
+    posterior = Posterior(1, (8, 8), Grid(8, 8, 4), 7, PosteriorConfig(width=16, heads=heads)).eval()
     images = torch.rand(4, 1, 8, 8)
 
     def logits() -> torch.Tensor:

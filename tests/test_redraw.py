@@ -16,7 +16,8 @@ from npdraw.config import Config, from_dict
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow
-from npdraw.model import KEPT_FROM, NPDraw
+from npdraw.flow_pictures import KEPT_FROM, condition, lesson
+from npdraw.model import NPDraw
 
 CELLS = 12  # 3 x 4 cells of 4 pixels on a canvas of 12 x 16
 
@@ -100,7 +101,7 @@ def test_kept_parts_are_found_again(scale: int, evaluations: int) -> None:
 def test_parts_are_kept_from_the_level_where_a_picture_takes_shape(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not at first, where all is noise, and always at the last evaluation."""
     from npdraw import flow
-    from npdraw import model as module
+    from npdraw import flow_pictures as module
 
     model, seen = model_of(), []
     real = module.project
@@ -139,7 +140,7 @@ def test_a_samples_drawing_is_the_parse_of_its_picture() -> None:
 def test_a_map_tells_which_cells_have_no_noise() -> None:
     model, drawing, clear = model_of(maps=True), drawings(2), some_cells(1, 7).expand(2, -1)
     noise, strength = torch.ones(2, 3, 12, 16), torch.tensor([0.2, 0.4])
-    found = model.condition(drawing, noise, strength, clear)
+    found = condition(model, drawing, noise, strength, clear)
     assert found.shape == (2, 5, 12, 16)
     canvas = model.render(drawing)
     for b in range(2):
@@ -149,7 +150,7 @@ def test_a_map_tells_which_cells_have_no_noise() -> None:
                 added = found[b, :3, y, x] - canvas[b, :, y, x]
                 torch.testing.assert_close(added, torch.full((3,), float(strength[b]) * free), rtol=0, atol=1e-6)
                 assert found[b, 4, y, x].item() == pytest.approx(0 if free else -float(strength[b]))
-    assert (model.condition(drawing, noise, strength)[:, 4] == 0).all()  # no cell is clear: nothing is told
+    assert (condition(model, drawing, noise, strength)[:, 4] == 0).all()  # no cell is clear: nothing is told
 
 
 def test_kept_cells_have_no_freedom_where_the_flow_knows_maps(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,7 +181,7 @@ def test_maps_in_training(monkeypatch: pytest.MonkeyPatch) -> None:
     assert isinstance(model.decoder, Flow)
     monkeypatch.setattr(model.decoder, "loss", loss)
     torch.manual_seed(0)
-    model.flow_loss(model.decoder, images, parses)
+    model.decoder.loss(images, *lesson(model, parses))
     condition, strength = (x[seen[0][1] > 0] for x in seen[0])  # a quarter of the images have no noise at all
     parses = parses[seen[0][1] > 0]
     told = model.grid.cut(condition[:, 4:])[..., 0]  # (B,L)

@@ -44,25 +44,9 @@ _HOMES = {
 _MODULES = ("data", "editing")
 
 __all__ = [
-    "Config",
-    "Drawing",
-    "Grid",
-    "InputError",
-    "NPDraw",
-    "PartBank",
-    "Prior",
-    "Sample",
-    "TrainingError",
-    "complete",
-    "data",
-    "editing",
-    "load",
-    "parse",
-    "psnr",
-    "render",
-    "render_steps",
-    "train",
-]
+    "Config", "Drawing", "Grid", "InputError", "NPDraw", "PartBank", "Prior", "Sample", "TrainingError", "complete",
+    "data", "editing", "load", "parse", "psnr", "render", "render_steps", "train",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

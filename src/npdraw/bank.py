@@ -73,10 +73,10 @@ class PartBank(nn.Module):
         return cls(chosen[order].reshape(parts, images.shape[1], part_size, part_size))
 
 
-def build_bank(config: Config, images: Stack, grid: Grid) -> PartBank:
+def build_bank(config: Config, images: Stack) -> PartBank:
     """Build the bank that a config asks for, from images shrunk to the canvas."""
-    seen: Stack = images if images.shape[-2:] == (grid.height, grid.width) else Shrunk(images, grid)
-    b = config.bank
+    b, size = config.bank, config.canvas_size
+    seen: Stack = images if images.shape[-2:] == size else Shrunk(images, Grid(*size, b.part_size))
     return PartBank.build(seen, b.part_size, b.parts, b.patches, config.seed)
 
 

@@ -197,6 +197,11 @@ def used_places(masks: Tensor) -> Tensor:
     return (masks.long().cumsum(1) - masks.long()) > 0
 
 
+def drawn_before(drawing: Drawing, places: int) -> Tensor:
+    """Places that earlier steps of a drawing have, for each step: (B,T,L) bool"""
+    return used_places(place_masks(drawing, places))
+
+
 def cell_canvases(drawing: Drawing, parts: Tensor, places: int) -> Tensor:
     """Canvases after every step, as cells. Indices are not checked. parts (M,C,K,K) -> (B,T,L,D)"""
     b, t = drawing.what.shape

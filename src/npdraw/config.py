@@ -7,10 +7,11 @@ nearest key, and a wrong type is an `InputError` too.
 import dataclasses
 import difflib
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeVar, get_args, get_origin, get_type_hints
 
-from npdraw.bounds import LEAPS, check_bounds, check_limits
+from npdraw.bounds import check, check_bounds, flat
 from npdraw.errors import InputError
 from npdraw.words import brief, shortened
 
@@ -360,37 +361,7 @@ class Config:
     """The model's own sampling temperature, used where none is given."""
 
     def __post_init__(self) -> None:
-        """Refuse settings that cannot work, before any file is written."""
-        check_bounds(self)
-        if self.data.channels not in (1, 3):
-            raise InputError(f"data.channels must be 1 or 3, not {brief(self.data.channels)}")
-        if self.split.by == "all" and self.split.percent != 100:
-            raise InputError(
-                f"--split.percent {self.split.percent:g} needs a kind of split; give --split.by digits, characters, "
-                "alphabets or samples"
-            )
-        if self.prior.stem == "tokens" and self.prior.mask != "step":
-            raise InputError("prior.mask is of canvases, and tokens have none; give --prior.mask step")
-        if self.model_stage.patience and not self.model_stage.score_every:
-            raise InputError(
-                "model-stage.patience counts scores, but none are taken; give --model-stage.score-every, the number of "
-                "epochs between scores, or omit --model-stage.patience"
-            )
-        if self.posterior.strides > self.posterior.layers:
-            raise InputError(f"posterior.strides must be at most posterior.layers, {self.posterior.layers}")
-        _check_flow(self)
-        _check_guides(self)
-        if self.bank.parts > self.bank.patches:
-            raise InputError(
-                f"{self.bank.parts} parts cannot be chosen from {self.bank.patches} patches; use fewer parts or more "
-                "patches"
-            )
-        if self.bank.part_size > min(self.canvas_size):
-            raise InputError(
-                f"bank.part-size {self.bank.part_size} is larger than the canvas of "
-                f"{self.canvas_size[0]} x {self.canvas_size[1]}; choose at most {min(self.canvas_size)}"
-            )
-        check_limits(self)
+        check(self)
 
     @property
     def canvas_size(self) -> tuple[int, int]:
@@ -402,58 +373,26 @@ class Config:
         return height, width
 
 
-def _check_flow(config: Config) -> None:
-    """Refuse a flow that cannot be trained, and settings of flows for other decoders."""
-    if config.decoder.likelihood == "flow" and not config.model_stage.always_parsed:
-        raise InputError("a flow learns from parses; give --model-stage.parsed-start 1 --model-stage.parsed-end 1")
-    if config.decoder.likelihood == "flow" and config.model_stage.joint:
-        raise InputError("a flow has no bound that could train the prior; omit --model-stage.joint")
-    for name, value in (
-        ("model-stage.noise", config.model_stage.noise),
-        ("model-stage.unfinished", config.model_stage.unfinished),
-        ("decoder.guide", config.decoder.guide),
-        ("decoder.maps", config.decoder.maps),
-        ("decoder.distilled", config.decoder.distilled),
-    ):
-        if value and config.decoder.likelihood != "flow":
-            off = f"omit --{name}" if value is True else f"give --{name} 0"
-            raise InputError(f"{name} is only for flows; {off}, or give --decoder.likelihood flow")
-    if config.decoder.freedom and not config.model_stage.noise:
-        raise InputError(
-            "decoder.freedom needs a flow that learns from noise; give --model-stage.noise, or --decoder.freedom 0"
-        )
-    if config.decoder.distilled and config.decoder.guide:
-        raise InputError("a distilled flow has learned from its guide and needs none; give --decoder.guide 0")
-    if config.decoder.distilled and LEAPS % config.decoder.evaluations:
-        raise InputError(f"a distilled flow takes 1, 2, 4 or {LEAPS} evaluations; give --decoder.evaluations 4")
-
-
-def _check_guides(config: Config) -> None:
-    """Refuse guides that are not narrower than their nets, and settings of guides that are not there."""
-    for part, net in (("decoder", config.decoder), ("prior", config.prior)):
-        if net.guide >= net.width:
-            whose = "flow" if part == "decoder" else "prior"
-            raise InputError(
-                f"a guide must be narrower than its {whose}; give --{part}.guide less than {net.width}, or 0"
-            )
-    for name, value, guide in (
-        ("decoder.guidance", config.decoder.guidance, config.decoder.guide),
-        ("model-stage.guide-epochs", config.model_stage.guide_epochs, config.decoder.guide),
-        ("prior.guidance", config.prior.guidance, config.prior.guide),
-    ):
-        if value and not guide:
-            part = "prior" if name.startswith("prior") else "decoder"
-            raise InputError(f"{name} needs a guide; give --{part}.guide its width, or --{name} 0")
-
-
 def fixed(config: Config) -> dict[str, Any]:
     """The settings that trained weights depend on, by name: with others they do not fit, or mean something else."""
-    data = {f"data.{name}": getattr(config.data, name) for name in ("height", "width", "channels", "canvas")}
-    parts = {"bank": config.bank, "prior": config.prior, "posterior": config.posterior, "decoder": config.decoder}
-    nets = {f"{part}.{name}": value for part, group in parts.items() for name, value in vars(group).items()}
+    data = ("data.height", "data.width", "data.channels", "data.canvas")
     decoded = ("decoder.evaluations", "decoder.freedom", "decoder.guidance")
     free = ("prior.dropout", "prior.orders", "prior.guidance", "posterior.whether", *decoded)  # these change no net
-    return {name: value for name, value in (data | nets).items() if name not in free}
+    nets = ("bank.", "prior.", "posterior.", "decoder.")
+    found = flat(config).items()
+    return {name: value for name, value in found if name in data or (name.startswith(nets) and name not in free)}
+
+
+def changed(config: Config, settings: Mapping[str, Any]) -> Config:
+    """A config with other settings, by their full names."""
+    groups: dict[str, dict[str, Any]] = {"": {}}
+    for name, value in settings.items():
+        group, _, field_ = name.rpartition(".")
+        groups.setdefault(group, {})[field_] = value
+    top = groups.pop("")
+    return dataclasses.replace(
+        config, **top, **{group: dataclasses.replace(getattr(config, group), **own) for group, own in groups.items()}
+    )
 
 
 def to_dict(config: Config) -> dict[str, Any]:

@@ -35,7 +35,10 @@ _LOCK = threading.Lock()  # a recording has only one set of input tensors
 
 @torch.no_grad()
 def replay(owner: nn.Module, settings: Hashable, work: Work, *given: Tensor) -> tuple[Tensor, ...]:
-    """`work(*given)`. `work` reads the weights of `owner`; `settings` is everything else that it depends on."""
+    """`work(*given)`. `work` reads the weights of `owner`; `settings` is everything else that it depends on. Elsewhere
+    than on a GPU it runs directly."""
+    if not given[0].is_cuda:
+        return work(*given)
     places = tuple(x.data_ptr() for x in chain(owner.parameters(), owner.buffers()))
     key = (settings, tuple((x.shape, x.dtype, x.device) for x in given), places)
     with _LOCK, torch.cuda.device(given[0].device):

@@ -15,6 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from npdraw.config import DecoderConfig
+
 
 def _layer(inputs: int, outputs: int, stride: int = 1) -> nn.Sequential:
     conv = nn.Conv2d(inputs, outputs, 3, stride, 1, bias=False)
@@ -45,22 +47,13 @@ class Residual(nn.Module):
 class Decoder(nn.Module):
     """Canvases (B,C,h,w) to parameters (B,outputs,H,W), where (H, W) is the size of the image."""
 
-    def __init__(
-        self,
-        channels: int,
-        canvas: tuple[int, int],
-        size: tuple[int, int],
-        outputs: int,
-        width: int = 128,
-        middle: str = "plain",
-        shortcut: bool = False,
-        upsampling: str = "transposed",
-    ):
+    def __init__(self, channels: int, canvas: tuple[int, int], size: tuple[int, int], outputs: int, c: DecoderConfig):
         super().__init__()
-        self.size, self.shortcut, self.skips, self.extra = size, shortcut, upsampling == "nearest", 0
-        while any(c << self.extra < s for c, s in zip(canvas, size, strict=True)):
+        width, upsampling = c.width, c.upsampling
+        self.size, self.shortcut, self.skips, self.extra = size, c.shortcut, upsampling == "nearest", 0
+        while any(a << self.extra < b for a, b in zip(canvas, size, strict=True)):
             self.extra += 1
-        block = Residual if middle == "residual" else lambda w: _layer(w, w)
+        block = Residual if c.middle == "residual" else lambda w: _layer(w, w)
         self.body = nn.Sequential(
             _layer(channels, width, 2),
             _layer(width, width, 2),
@@ -70,7 +63,7 @@ class Decoder(nn.Module):
             _double(width, upsampling, seen=width),
             *(_double(width, upsampling) for _ in range(self.extra)),
         )
-        self.out = nn.Conv2d(width + (channels if shortcut else 0), outputs, 3, padding=1)
+        self.out = nn.Conv2d(width + (channels if c.shortcut else 0), outputs, 3, padding=1)
 
     def forward(self, canvas: Tensor) -> Tensor:
         height, width = (side << self.extra for side in canvas.shape[-2:])

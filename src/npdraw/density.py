@@ -30,6 +30,7 @@ from torch import Tensor
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
 from npdraw.flow import Flow, times
+from npdraw.flow_pictures import condition
 from npdraw.noise import Stream, to_float64, uniform
 
 if TYPE_CHECKING:
@@ -74,9 +75,9 @@ def log_density(
         some, seeds = pixels[i : i + AT_ONCE], torch.arange(seed + i, seed + min(i + AT_ONCE, len(pixels)))
         calm = torch.zeros(len(some), device=device)
         veil = calm[:, None, None, None].expand(-1, some.shape[1], *model.config.canvas_size)
-        condition = model.condition(drawing[i : i + AT_ONCE].to(device), veil, calm)
+        seen = condition(model, drawing[i : i + AT_ONCE].to(device), veil, calm)
         signs = random_signs(probes, tuple(some.shape[1:]), seeds).to(device) if probes else None
-        velocity = partial(_velocity, net, condition, calm)
+        velocity = partial(_velocity, net, seen, calm)
         found.append(integrated(velocity, spread_bytes(some, seeds), times(1)[0], steps, signs).cpu())
     return torch.cat(found) + size * math.log(WIDTH)
 

@@ -9,13 +9,13 @@ import dataclasses
 import math
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import torch
 
 from npdraw import store
 from npdraw.bank import sample_patches
-from npdraw.bounds import LEAPS
+from npdraw.bounds import LEAPS, flat
 from npdraw.canvas import Grid, Shrunk
 from npdraw.config import (
     BankConfig,
@@ -28,6 +28,7 @@ from npdraw.config import (
     PriorStage,
     Reading,
     Split,
+    changed,
 )
 from npdraw.data import ImageSet, Subset, is_images, is_pictures, is_prepared, load, select
 from npdraw.data.images import every_nth
@@ -166,36 +167,31 @@ def finetune_config(config: Config, init: str, epochs: int | None = None, distil
     from. A guide has a share of these epochs; with a single epoch it has none. A `distilled` flow is all that learns,
     at its teacher's rate and for as many epochs; it has no guide, and 4 evaluations."""
     model = store.model_config(init)
-    d, stage, own = model.data, model.model_stage, config.model_stage
-
-    def of(whole: Any, *names: str) -> dict[str, Any]:
-        return {name: getattr(whole, name) for name in names}
-
+    stage, own, had = model.model_stage, config.model_stage, flat(model)
     if epochs is None:
         quick = own.moved and model.decoder.likelihood != "flow"  # a flow takes too long
         often = max(OFTEN, own.epochs // SHARE) if quick else OFTEN
         epochs = own.epochs if own.score_every else min(own.epochs, often)
-    adapted = dataclasses.replace(
+    data = {f"data.{name}" for name in ("height", "width", "channels", "canvas", "binarise")}
+    loss = {f"model_stage.{name}" for name in ("regulariser", "kl", "kl_every", "optimizer", "noise", "unfinished")}
+    nets = {"bank": model.bank, "prior": model.prior, "posterior": model.posterior, "decoder": model.decoder}
+    adapted = changed(
         config,
-        init=init,
-        data=dataclasses.replace(
-            config.data,
-            **of(d, "height", "width", "channels", "canvas", "binarise"),
-            mirrored=config.data.mirrored or d.mirrored,
-        ),
-        reading=_fitting(config.reading, config.data.source, init),
-        **of(model, "bank", "prior", "posterior", "decoder", "temperature"),
-        prior_stage=dataclasses.replace(config.prior_stage, rate=_slower(model.prior_stage.rate)),
-        model_stage=dataclasses.replace(
-            own,
-            epochs=epochs,
-            rate=_slower(stage.rate),
-            **of(stage, "regulariser", "kl", "kl_every", "optimizer", "noise", "unfinished"),
-            guide_epochs=max(1, epochs // GUIDE) if model.decoder.guide and epochs > 1 else 0,
-            parsed_start=1,  # canvases of a posterior that does not know these images yet teach the decoder to blur
-            parsed_end=1,
-        ),
-        picture_epochs=min(config.picture_epochs, max(1, epochs // 5)),
+        {name: had[name] for name in (*data, *loss, "temperature")}
+        | nets
+        | {
+            "init": init,
+            "data.mirrored": config.data.mirrored or model.data.mirrored,
+            "reading": _fitting(config.reading, config.data.source, init),
+            "prior_stage.rate": _slower(model.prior_stage.rate),
+            "model_stage.rate": _slower(stage.rate),
+            "model_stage.epochs": epochs,
+            "model_stage.guide_epochs": max(1, epochs // GUIDE) if model.decoder.guide and epochs > 1 else 0,
+            # canvases of a posterior that does not know these images yet teach the decoder to blur
+            "model_stage.parsed_start": 1,
+            "model_stage.parsed_end": 1,
+            "picture_epochs": min(config.picture_epochs, max(1, epochs // 5)),
+        },
     )
     return distilled_config(adapted, model) if distilled else adapted
 
@@ -204,15 +200,10 @@ def distilled_config(config: Config, teacher: Config) -> Config:
     """The config of a run that distils the flow of a model."""
     if teacher.decoder.likelihood != "flow":
         raise InputError(f"{config.init} has no flow, and only a flow can be distilled; omit --decoder.distilled")
-    stage = teacher.model_stage
-    return dataclasses.replace(
-        config,
-        decoder=dataclasses.replace(teacher.decoder, distilled=True, guide=0, guidance=0.0, evaluations=LEAPS // 2),
-        prior_stage=dataclasses.replace(config.prior_stage, epochs=0),
-        model_stage=dataclasses.replace(
-            config.model_stage, epochs=stage.epochs, batch=stage.batch, rate=stage.rate, guide_epochs=0, moved=0
-        ),
-    )
+    flow = dataclasses.replace(teacher.decoder, distilled=True, guide=0, guidance=0.0, evaluations=LEAPS // 2)
+    own = {f"model_stage.{name}": getattr(teacher.model_stage, name) for name in ("epochs", "batch", "rate")}
+    rest = {"prior_stage.epochs": 0, "model_stage.guide_epochs": 0, "model_stage.moved": 0}
+    return changed(config, {"decoder": flow, **own, **rest})
 
 
 def _slower(rate: float) -> float:
@@ -281,7 +272,7 @@ def base(
     need("training", "train", *TRAINING)  # before images are read, or downloaded
     reading = _fitting(reading, target, init) if init else reading
     config = derive(images(target, reading, data_dir, quiet, dry), reading, split, long)
-    config = dataclasses.replace(config, data=dataclasses.replace(config.data, source=target))
+    config = changed(config, {"data.source": target})
     return finetune_config(config, init, epochs, distilled) if init else config
 
 

@@ -25,3 +25,8 @@ def this_process() -> Process:
         return Process()
     rank, world, local = (int(found[f"SLURM_{name}"]) for name in ("PROCID", "NTASKS", "LOCALID"))
     return Process(rank, world, local, int(found.get("SLURM_NTASKS_PER_NODE", 0)), slurm=True)
+
+
+def whole_batch(batch: int, count: int, world: int = 1) -> int:
+    """The images of a training step over all processes: of `count` images, equally many for each, and at least one."""
+    return max(1, min(batch, count) // world) * world

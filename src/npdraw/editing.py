@@ -20,7 +20,7 @@ from npdraw import bank
 from npdraw.canvas import Grid, last_cells, parts_by_place
 from npdraw.drawing import Drawing
 from npdraw.errors import InputError
-from npdraw.noise import Stream, categorical, seed_list, uniform
+from npdraw.noise import Stream, categorical, seeds_for, uniform
 
 if TYPE_CHECKING:
     from npdraw.model import NPDraw
@@ -171,10 +171,7 @@ def blend(drawings: Sequence[Drawing], weights: Sequence[float], seed: int | Seq
     if not all(0 <= w < math.inf for w in weights) or not 0 < sum(weights) < math.inf:
         raise InputError("weights of a blend must be numbers of 0 or more, and not all 0")
     cells = torch.stack(_matching(drawings), -1)  # (B,L,N)
-    seeds = seed_list(len(cells), seed)
-    if len(seeds) != len(cells):
-        raise InputError(f"{len(cells)} drawings need as many seeds, not {len(seeds)}")
-    u = uniform(torch.tensor(seeds, dtype=torch.int64), cells.shape[1], stream=Stream.BLEND)  # (B,L)
+    u = uniform(seeds_for(len(cells), seed), cells.shape[1], stream=Stream.BLEND)  # (B,L)
     chosen = categorical(torch.tensor(weights, dtype=torch.float64).expand(cells.shape), u).to(cells.device)
     return from_cells(cells.gather(-1, chosen[..., None])[..., 0])
 

@@ -10,7 +10,7 @@ import os
 import re
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -21,7 +21,7 @@ from safetensors.torch import save_file
 from torch import Tensor
 
 from npdraw.errors import InputError
-from npdraw.words import first_line
+from npdraw.words import first_line, kind_and_shape
 
 VERSION = 1  # of every format written here; other versions are refused
 CHECKSUM = "crc32"  # its key in the header of a file of tensors
@@ -136,6 +136,20 @@ def read_meta(path: str | Path, kind: str) -> dict[str, Any]:
     """The metadata of a file of tensors, without the tensors, hence without a look at the checksum."""
     with _opened(path, kind) as (_, header):
         return header.get("meta", {})
+
+
+def misfit(found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], exact: bool = True) -> str:
+    """Why tensors cannot be the wanted ones, by their names, shapes and types; or nothing. If not `exact`, floats and
+    integers may have any number of bits."""
+    for what, names in (("lacks", wanted.keys() - found.keys()), ("has a foreign", found.keys() - wanted.keys())):
+        if names:
+            return f"it {what} {min(names)} ({len(names)} such)"
+    for name, x in wanted.items():
+        is_ = found[name]
+        alike = is_.dtype == x.dtype if exact else is_.is_floating_point() == x.is_floating_point()
+        if is_.shape != x.shape or not alike:
+            return f"{name} is {kind_and_shape(is_)}, not {kind_and_shape(x)}"
+    return ""
 
 
 def _checksum(header: dict[str, Any], tensors: dict[str, Tensor]) -> int:

@@ -29,6 +29,7 @@ Choices:
 import math
 from collections import deque
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import pairwise
 
 import torch
@@ -36,6 +37,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from npdraw.bounds import LEAPS
+from npdraw.config import DecoderConfig
 
 SMALLEST = 8  # largest side of the smallest map
 TIMES = 64  # frequencies that encode the time
@@ -116,42 +118,33 @@ class MapAttention(nn.Module):
 
 
 class Flow(nn.Module):
-    """From canvases to images (B,C,H,W) of `size`. `guide` is the width of the guide, 0 for none. A `distilled` flow is
-    told where its steps end."""
+    """From canvases to images (B,C,H,W) of `size`. A flow that is distilled is told where its steps end."""
 
     frequencies: Tensor
 
-    def __init__(
-        self,
-        channels: int,
-        size: tuple[int, int],
-        width: int = 128,
-        blocks: int = 2,
-        guide: int = 0,
-        maps: bool = False,
-        distilled: bool = False,
-    ):
+    def __init__(self, channels: int, size: tuple[int, int], c: DecoderConfig):
         super().__init__()
-        self.channels, self.size, self.blocks, self.maps = channels, size, blocks, maps
-        widths, told = channels_of(size, width), 2 * width
+        self.channels, self.size, self.blocks, self.maps = channels, size, c.blocks, c.maps
+        widths, told = channels_of(size, c.width), 2 * c.width
         self.register_buffer("frequencies", math.pi * torch.logspace(0, 3, TIMES), persistent=False)
         self.told = nn.Sequential(nn.Linear(2 * TIMES + 1, told), nn.SiLU(), nn.Linear(told, told), nn.SiLU())
-        self.aim = nn.Linear(2 * TIMES, told, bias=False) if distilled else None
-        self.first = nn.Conv2d(2 * channels + 1 + maps, widths[0], 3, padding=1)
+        self.aim = nn.Linear(2 * TIMES, told, bias=False) if c.distilled else None
+        self.first = nn.Conv2d(2 * channels + 1 + c.maps, widths[0], 3, padding=1)
         self.down, self.smaller, self.larger, self.up = (nn.ModuleList() for _ in range(4))
-        for i, c in enumerate(widths):
-            self.down.extend(ResidualBlock(c, c, told) for _ in range(blocks))  # level after level
-            self.up.extend(ResidualBlock(2 * c, c, told) for _ in range(blocks))
+        for i, n in enumerate(widths):
+            self.down.extend(ResidualBlock(n, n, told) for _ in range(c.blocks))  # level after level
+            self.up.extend(ResidualBlock(2 * n, n, told) for _ in range(c.blocks))
             if i + 1 < len(widths):
-                self.smaller.append(nn.Conv2d(c, widths[i + 1], 3, 2, 1))
-                self.larger.append(nn.Conv2d(widths[i + 1], c, 3, padding=1))
+                self.smaller.append(nn.Conv2d(n, widths[i + 1], 3, 2, 1))
+                self.larger.append(nn.Conv2d(widths[i + 1], n, 3, padding=1))
         self.middle = nn.ModuleList(ResidualBlock(widths[-1], widths[-1], told) for _ in range(2))
         self.attention = MapAttention(widths[-1])
         self.norm, self.last = _norm(widths[0]), nn.Conv2d(widths[0], channels, 3, padding=1)
         nn.init.zeros_(self.last.weight)
         if self.aim is not None:
             nn.init.zeros_(self.aim.weight)  # so that it begins as the flow that it learns from
-        self.guide = Flow(channels, size, guide, blocks, maps=maps) if guide else None
+        smaller = replace(c, width=c.guide, guide=0, distilled=False)
+        self.guide = Flow(channels, size, smaller) if c.guide else None
 
     def forward(self, x: Tensor, t: Tensor, condition: Tensor, strength: Tensor, until: Tensor | None = None) -> Tensor:
         """The velocity at points x (B,C,H,W) and times t (B,): float32 (B,C,H,W). The condition is canvas and drawn

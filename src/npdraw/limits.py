@@ -17,10 +17,9 @@ from npdraw.words import brief
 
 VARIABLE = "NPDRAW_LIMITS"
 PICTURE_BYTES = 2**27  # of a picture file
-PICTURE_MEMORY = (
-    400_000_000  # bytes that decoding a picture takes, 8 for each pixel: 50 megapixels. A JPEG is decoded at
-)
-# about the requested size, so it may have many more
+# Bytes that decoding a picture takes, 8 for each pixel: 50 megapixels. A JPEG is decoded at about the requested size,
+# so it may have many more.
+PICTURE_MEMORY = 400_000_000
 SIDE = 2**16  # pixels per side of a picture file: a row takes memory, however short it is
 UNPACKED, TIMES = 2**28, 20  # an .npz or .parquet unpacks to at most so many bytes, or to so many times its own size
 YAML_BYTES, YAML_NODES = 2**17, 20_000  # of a YAML file, and its values when all aliases are written out

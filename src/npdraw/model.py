@@ -6,56 +6,33 @@ relaxations. Everything here works on tensors; store.py handles files.
 
 import math
 from collections.abc import Callable, Sequence
-from numbers import Real
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple, Self, SupportsIndex
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
 
 import torch
 from torch import Tensor, nn
 
 from npdraw import completing, distributions, editing
 from npdraw.bank import PartBank, check_range
-from npdraw.bounds import LEAPS
-from npdraw.canvas import (
-    Grid,
-    last_cells,
-    mask_cells,
-    parts_by_place,
-    place_masks,
-    render,
-    seam,
-    soft_cell_canvases,
-    some_places,
-    to_bytes,
-    to_unit,
-    used_places,
-)
-from npdraw.choices import Choices, Terms, relax
+from npdraw.canvas import Grid, drawn_before, last_cells, render, seam, soft_cell_canvases, to_bytes, to_unit
+from npdraw.choices import Choices, relax
 from npdraw.config import Config
-from npdraw.cuda_graphs import replay
 from npdraw.decoder import Decoder
 from npdraw.density import log_density
 from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
 from npdraw.flow import Flow
-from npdraw.noise import Stream, normal, seed_list, to_float64, uniform
+from npdraw.flow_pictures import flow_pictures, lesson
+from npdraw.noise import Stream, seeds_for, to_float64, uniform
 from npdraw.parsing import parse
 from npdraw.posterior import Posterior
 from npdraw.prior import Prior, fixed_batch
-from npdraw.projection import project
 from npdraw.sample import Sample
 
 if TYPE_CHECKING:
     from npdraw.reading import Images
 
 IMAGES_AT_ONCE = 256  # images at a time in functions that take a whole set
-PLAIN = 0.25  # share of canvases without noise that a flow learns from, since edits have none
-KEPT_FROM = 0.5  # noise level below which kept parts are projected; above it the picture has not taken shape
-
-
-def flow_batch(device: torch.device) -> int:
-    """How many pictures a flow makes at once. It is constant per device, so that a seed means one picture."""
-    return {"cpu": 1, "cuda": 256}.get(device.type, 16)
 
 
 class Elbo(NamedTuple):
@@ -93,17 +70,14 @@ class NPDraw(nn.Module):
         self.provenance: dict[str, Any] = {}  # how the weights were made, if known; store.py saves it with them
         self.grid = Grid(*c.canvas_size, c.bank.part_size)
         self.prior = Prior(bank, self.grid, **vars(c.prior))
-        q = c.posterior
-        self.posterior = Posterior(d.channels, size, self.grid, len(bank), q.layers, q.width, q.heads, q.strides)
+        self.posterior = Posterior(d.channels, size, self.grid, len(bank), c.posterior)
         x = c.decoder
         self.decoder: Decoder | Flow
         if x.likelihood == "flow":
-            self.decoder = Flow(d.channels, size, x.width, x.blocks, x.guide, x.maps, x.distilled)
+            self.decoder = Flow(d.channels, size, x)
         else:
             outputs = distributions.outputs(x.likelihood, d.channels, x.mixtures)
-            self.decoder = Decoder(
-                d.channels, c.canvas_size, size, outputs, x.width, x.middle, x.shortcut, x.upsampling
-            )
+            self.decoder = Decoder(d.channels, c.canvas_size, size, outputs, x)
 
     @property
     def bank(self) -> PartBank:
@@ -149,13 +123,9 @@ class NPDraw(nn.Module):
 
     @torch.no_grad()
     def decode(
-        self,
-        drawing: Drawing,
-        seed: int | Sequence[int] = 0,
-        evaluations: int | None = None,
-        freedom: float | None = None,
-        kept: Tensor | None = None,
-    ) -> Tensor:
+        self, drawing: Drawing, seed: int | Sequence[int] = 0, evaluations: int | None = None,
+        freedom: float | None = None, kept: Tensor | None = None,
+    ) -> Tensor:  # fmt: skip
         """The picture of each drawing: (B,C,H,W). Batches are padded, so a drawing always gives the same picture.
 
         A flow makes picture i from the noise of seed + i (or seed[i]). The same drawing with the same seed gives the
@@ -167,7 +137,8 @@ class NPDraw(nn.Module):
         self._no_batch_statistics()
         if isinstance(self.decoder, Flow):
             drawing = expect(drawing).to(self.device).check(len(self.bank), self.grid.cells)
-            return self._flow(drawing, seed_list(len(drawing), seed), evaluations, freedom, kept)
+            kept = None if kept is None else self._cells(kept, len(drawing))
+            return flow_pictures(self, drawing, seed, evaluations, freedom, kept)
         canvas, size = self.render(drawing), min(IMAGES_AT_ONCE, fixed_batch(self.device))
         pictures = [canvas.new_zeros(0, self.config.data.channels, *self.decoder.size)]
         for x in canvas.split(size) if len(canvas) else ():
@@ -177,15 +148,9 @@ class NPDraw(nn.Module):
 
     @torch.no_grad()
     def redraw(
-        self,
-        pictures: "Images",
-        drawing: Drawing,
-        edited: Tensor,
-        seed: int | Sequence[int] = 0,
-        evaluations: int | None = None,
-        freedom: float | None = 0.0,
-        keep: bool = True,
-    ) -> Tensor:
+        self, pictures: "Images", drawing: Drawing, edited: Tensor, seed: int | Sequence[int] = 0,
+        evaluations: int | None = None, freedom: float | None = 0.0, keep: bool = True,
+    ) -> Tensor:  # fmt: skip
         """Make the cells `edited`, (B,L) or (L,) bool, of pictures (B of them, as `parse` takes them) anew from the
         edited drawings. All other pixels stay the same to the bit, except in a soft seam of half a cell. Returns
         (B,C,H,W) in [0, 1].
@@ -200,8 +165,8 @@ class NPDraw(nn.Module):
         mask = seam(edited, self.grid, self.decoder.size)  # (B,1,H,W)
         if isinstance(self.decoder, Flow):
             self._no_batch_statistics()
-            drawing, seeds = drawing.check(len(self.bank), self.grid.cells), seed_list(len(drawing), seed)
-            made = self._flow(drawing, seeds, evaluations, freedom, edited if keep else None, (pictures, mask))
+            drawing, kept = drawing.check(len(self.bank), self.grid.cells), edited if keep else None
+            made = flow_pictures(self, drawing, seed, evaluations, freedom, kept, (pictures, mask))
         else:
             made = torch.lerp(pictures, self.decode(drawing), mask)
         return torch.where(mask > 0, made, pictures)
@@ -216,96 +181,11 @@ class NPDraw(nn.Module):
             )
         return cells.to(self.device).expand(count, -1)
 
-    def _flow(
-        self,
-        drawing: Drawing,
-        seeds: list[int],
-        evaluations: int | None,
-        freedom: float | None,
-        kept: Tensor | None = None,
-        around: tuple[Tensor, Tensor] | None = None,
-    ) -> Tensor:
-        """`decode` by a flow, in batches of `flow_batch` pictures. On a GPU each batch is one CUDA graph. `around` has
-        the pictures (B,C,H,W) and masks (B,1,H,W) of `redraw`."""
-        c, net, device = self.config, self.decoder, self.device
-        assert isinstance(net, Flow)
-        if len(seeds) != len(drawing):
-            raise InputError(f"{len(drawing)} drawings need as many seeds, not {len(seeds)}")
-        evaluations, freedom = self._flow_settings(evaluations, freedom)
-        strength, guidance = c.model_stage.noise * freedom, c.decoder.guidance
-        shape, size, parts = (c.data.channels, *net.size), flow_batch(device), self.bank.parts
-        found, wanted = [torch.zeros(0, *shape, device=device)], torch.tensor(seeds, device=device)
-        fixed: list[Tensor] = []  # besides noise and condition: what and kept (B,L), then picture and mask
-        if kept is not None:
-            what, times = parts_by_place(drawing, self.grid.cells)
-            kept = self._cells(kept, len(drawing)) & (times == 1)  # several parts in one place: no single part to keep
-            fixed += [what.clamp_min(0), kept]
-        fixed += [] if around is None else [2 * around[0] - 1, around[1]]
-
-        def work(noise: Tensor, condition: Tensor, *fixed: Tensor) -> tuple[Tensor]:
-            def correct(image: Tensor, level: float) -> Tensor:
-                if kept is not None and level <= KEPT_FROM:
-                    image = 2 * project((image.float() + 1) / 2, fixed[0], fixed[1], parts, self.grid) - 1
-                return image if around is None else torch.lerp(fixed[-2], image, fixed[-1])
-
-            with torch.autocast(device.type, torch.bfloat16, enabled=device.type == "cuda"):
-                return (net.generate(noise, condition, evaluations, strength, guidance, correct if fixed else None),)
-
-        settings = (evaluations, strength, guidance, kept is not None, around is not None)
-        for first in range(0, len(drawing), size):
-            index = torch.arange(first, first + size, device=device).clamp_max(len(drawing) - 1)  # pad with the last
-            noise = normal(wanted[index], math.prod(shape), Stream.PICTURE).to(device).reshape(-1, *shape)
-            veil = normal(wanted[index], shape[0] * math.prod(c.canvas_size), Stream.VEIL).to(device)
-            condition = self.condition(
-                drawing[index],
-                veil.reshape(-1, shape[0], *c.canvas_size),
-                noise.new_full((size,), strength),
-                kept[index] if kept is not None and net.maps else None,
-            )
-            given = (noise, condition, *(x[index] for x in fixed))
-            (made,) = replay(net, settings, work, *given) if device.type == "cuda" else work(*given)
-            found.append(made[: len(drawing) - first])
-        return torch.cat(found)
-
-    def _flow_settings(self, evaluations: int | None, freedom: float | None) -> tuple[int, float]:
-        """How often a flow's net runs, and its freedom: as given, or the model's own."""
-        c = self.config
-        evaluations = c.decoder.evaluations if evaluations is None else evaluations
-        freedom = c.decoder.freedom if freedom is None else freedom
-        whole, real = isinstance(evaluations, SupportsIndex), isinstance(freedom, Real)
-        if not whole or not real or evaluations < 1 or not 0 <= freedom <= 1:
-            raise InputError(
-                "evaluations must be a whole number of at least 1 and freedom a number from 0 to 1, not "
-                f"{evaluations!r} and {freedom!r}"
-            )
-        if c.decoder.distilled and LEAPS % evaluations:
-            raise InputError(f"this flow is distilled to 1, 2, 4 or {LEAPS} evaluations and cannot take {evaluations}")
-        if freedom and not c.model_stage.noise:
-            raise InputError("this flow learned without noise (model-stage.noise), so it has no freedom; set it to 0")
-        return evaluations, freedom
-
-    def condition(self, drawing: Drawing, noise: Tensor, strength: Tensor, clear: Tensor | None = None) -> Tensor:
-        """What a flow sees of drawings: their canvases, with noise (B,C,h,w) of strengths (B,) on all cells except the
-        `clear` ones, (B,L) bool; which cells are drawn; and, for a flow with maps, how far the strength of each cell is
-        below that of its picture. (B,C+1,h,w), with maps (B,C+2,h,w)"""
-        canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
-        drawn = place_masks(drawing, self.grid.cells).any(1)  # (B,L)
-        clear = torch.zeros_like(drawn) if clear is None else clear
-        drawn_, clear_ = (self.grid.join(mask_cells(x, self.grid, canvas.dtype)) for x in (drawn, clear))  # (B,1,h,w)
-        strength = strength[:, None, None, None]
-        seen = [canvas + strength * (1 - clear_) * noise, drawn_]
-        if isinstance(self.decoder, Flow) and self.decoder.maps:
-            seen.append(-strength * clear_)
-        return torch.cat(seen, dim=1)
-
     @torch.no_grad()
     def depict(
-        self,
-        sketch: Drawing,
-        seed: int | Sequence[int] = 0,
-        evaluations: int | None = None,
+        self, sketch: Drawing, seed: int | Sequence[int] = 0, evaluations: int | None = None,
         freedom: float | None = None,
-    ) -> tuple[Tensor, Drawing]:
+    ) -> tuple[Tensor, Drawing]:  # fmt: skip
         """The pictures (B,C,H,W) that `decode` makes of the prior's drawings, and the drawings of these pictures. A
         flow improves on a sketch, so its drawing is the parse of the picture. This is one Gibbs step: a picture given
         its drawing, then the drawing given that picture."""
@@ -314,16 +194,10 @@ class NPDraw(nn.Module):
 
     @torch.no_grad()
     def sample(
-        self,
-        n: int = 1,
-        seed: int | Sequence[int] = 0,
-        temperature: float | None = None,
-        top_k: int | None = None,
-        top_p: float | None = None,
-        prefix: Drawing | None = None,
-        evaluations: int | None = None,
+        self, n: int = 1, seed: int | Sequence[int] = 0, temperature: float | None = None, top_k: int | None = None,
+        top_p: float | None = None, prefix: Drawing | None = None, evaluations: int | None = None,
         freedom: float | None = None,
-    ) -> Sample:
+    ) -> Sample:  # fmt: skip
         """Draw new images. Image i depends only on seed + i (or seed[i]), not on the batch. See `Prior.sample` and, for
         what only a flow has, `decode`."""
         heat = self.config.temperature if temperature is None else temperature
@@ -336,19 +210,13 @@ class NPDraw(nn.Module):
     # --- from images to images ---
 
     def edit(
-        self,
-        pictures: "Images",
-        others: "Images",
-        region: editing.Box,
-        seed: int | Sequence[int] = 0,
-        **how: Any,
+        self, pictures: "Images", others: "Images", region: editing.Box, seed: int | Sequence[int] = 0, **how: Any
     ) -> editing.Pasted:
         """Pictures with the parts of others in a region, x0,y0,x1,y1 in pixels; the rest of the pictures stays. All are
         parsed first. `editing.paste` takes other drawings. `how` are options of `redraw`."""
         places = editing.region(self.grid, region, self.decoder.size)
-        return editing.paste(
-            self, self._images(pictures), self.parse(pictures), self.parse(others), places, seed, **how
-        )
+        parses = self.parse(pictures), self.parse(others)
+        return editing.paste(self, self._images(pictures), *parses, places, seed, **how)
 
     def complete(
         self, picture: "Images", region: editing.Box, n: int = 8, seed: int = 0, **how: Any
@@ -375,17 +243,14 @@ class NPDraw(nn.Module):
         """The posterior's drawing of each image: the most likely one, or a sample if a seed is given."""
         self._no_batch_statistics()
         images = self._stack(images, seen=True)
-        seeds = None if seed is None else torch.tensor(seed_list(len(images), seed), dtype=torch.int64)
-        if seeds is not None and len(seeds) != len(images):
-            raise InputError(f"{len(images)} images need as many seeds, not {len(seeds)}")
-        drawings = []
+        seeds = None if seed is None else seeds_for(len(images), seed, "images")
+        drawings = [Drawing(*torch.zeros(3, 0, self.grid.cells, dtype=torch.int64, device=self.device))]
         for i in range(0, len(images), IMAGES_AT_ONCE):
             choices = self.posterior(to_unit(images[i : i + IMAGES_AT_ONCE].to(self.device)))
             if seeds is not None:
                 choices = choices.perturb(self._seeded(seeds[i : i + IMAGES_AT_ONCE]))
             drawings.append(choices.best(self.prior.no_repeat))
-        empty = torch.zeros(0, self.grid.cells, dtype=torch.int64, device=self.device)
-        return Drawing.cat([Drawing(empty, empty, empty), *drawings])
+        return Drawing.cat(drawings)
 
     def to_display(self, pictures: Tensor) -> Tensor:
         """Images, canvases or parts in [0, 1] with the light and dark of the original training pictures. If reading
@@ -440,18 +305,23 @@ class NPDraw(nn.Module):
     def regulariser(self, images: "Images", parses: Drawing) -> Tensor:
         """-log q(parse given image), summed over steps and variables: (B,)"""
         parses.check(len(self.bank), self.grid.cells)
-        return -self._log_q(self.posterior(self._images(images)), parses.to(self.device)).total()
+        return -self._log_q(self.posterior(self._images(images)), parses.to(self.device))
 
-    def _log_q(self, choices: Choices, drawing: Drawing) -> Terms:
-        return self._free(choices, drawing).log_prob(drawing)
+    def _log_q(self, choices: Choices, drawing: Drawing) -> Tensor:
+        return self._free(choices, drawing).log_prob(drawing).total()
 
     def _free(self, choices: Choices, drawing: Drawing) -> Choices:
         """The posterior obeys `no_repeat` as the prior does: `where` is renormalised over places not used before."""
-        return choices.forbid(used_places(place_masks(drawing, self.grid.cells))) if self.prior.no_repeat else choices
+        return choices.forbid(drawn_before(drawing, self.grid.cells)) if self.prior.no_repeat else choices
 
     def _sampled(self, choices: Choices, noise: Tensor) -> tuple[Choices, Drawing]:
         drawing = choices.perturb(noise).best(self.prior.no_repeat)
         return self._free(choices, drawing), drawing
+
+    def _explained(self, images: Tensor, drawing: Drawing) -> Tensor:
+        """log p(image given its drawing): (B,). Indices are not checked."""
+        canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
+        return self.likelihood(canvas).log_prob(images)
 
     @torch.no_grad()
     def elbo(self, images: "Images", seed: int = 0) -> Elbo:
@@ -464,8 +334,7 @@ class NPDraw(nn.Module):
             x = images[i : i + IMAGES_AT_ONCE]
             choices, drawing = self._sampled(self.posterior(x), self._seeded(torch.arange(seed + i, seed + i + len(x))))
             kl = [term.sum(1) for term in choices.kl(self.prior.choices(drawing))]
-            canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
-            reconstruction = self.likelihood(canvas).log_prob(x)
+            reconstruction = self._explained(x, drawing)
             found.append(Elbo(reconstruction - sum(kl), reconstruction, *kl))
         return Elbo(*(torch.cat(xs) for xs in zip(*found, strict=True)))
 
@@ -491,10 +360,7 @@ class NPDraw(nn.Module):
                 repeated = x.repeat_interleave(k, dim=0)
                 each = Choices(*(logits.repeat_interleave(k, dim=0) for logits in posterior))
                 choices, drawing = self._sampled(each, self._seeded(seeds))
-                canvas = self.grid.join(last_cells(drawing, self.bank.parts, self.grid.cells))
-                log_p = to_float64(self.likelihood(canvas).log_prob(repeated)) + to_float64(
-                    self.prior.terms(drawing).total()
-                )
+                log_p = to_float64(self._explained(repeated, drawing)) + to_float64(self.prior.terms(drawing).total())
                 weights.append((log_p - to_float64(choices.log_prob(drawing).total())).reshape(len(x), k))
             found.append(torch.cat(weights, dim=1))
         return torch.cat(found)
@@ -519,14 +385,9 @@ class NPDraw(nn.Module):
     # --- training ---
 
     def training_loss(
-        self,
-        images: Tensor,
-        parses: Drawing,
-        noise: Tensor,
-        temperature: Tensor,
-        parsed: Tensor | None,
+        self, images: Tensor, parses: Drawing, noise: Tensor, temperature: Tensor, parsed: Tensor | None,
         kl_weight: float,
-    ) -> Loss:
+    ) -> Loss:  # fmt: skip
         """The loss of one batch of stage two. Where `parsed` (B,) is true, the canvas comes from the parse, not from
         the posterior. If `parsed` is None, this holds for all images.
 
@@ -537,8 +398,8 @@ class NPDraw(nn.Module):
         stage, places, parts = self.config.model_stage, self.grid.cells, self.bank.parts
         choices = self.posterior(images)
         if isinstance(self.decoder, Flow):
-            error = self.flow_loss(self.decoder, images, parses)
-            regulariser = -self._log_q(choices, parses).total().mean()
+            error = self.decoder.loss(images, *lesson(self, parses))
+            regulariser = -self._log_q(choices, parses).mean()
             return Loss(error + stage.regulariser * regulariser, error, images.new_zeros(()), regulariser)
         last, kl = last_cells(parses, parts, places), images.new_zeros(())
         if kl_weight or parsed is not None:
@@ -554,34 +415,9 @@ class NPDraw(nn.Module):
                 prior = self.prior(cells[:, :-1], place[:, :-1], newest)
                 kl = kl_weight * self._free(choices, drawing).kl(prior).total().mean()
         reconstruction = -self.likelihood(self.grid.join(last)).log_prob(images).mean()
-        regulariser = -self._log_q(choices, parses).total().mean()
+        regulariser = -self._log_q(choices, parses).mean()
         total = reconstruction + kl + stage.regulariser * regulariser
         return Loss(total, reconstruction, kl, regulariser)
-
-    def flow_loss(self, net: Flow, images: Tensor, parses: Drawing) -> Tensor:
-        """The error of a flow (the decoder or its guide) on one batch: ()"""
-        return net.loss(images, *self.lesson(parses))
-
-    def lesson(self, parses: Drawing) -> tuple[Tensor, Tensor]:
-        """What a flow is told of parses (B,T) while it learns: the condition (B,C+1,h,w), with maps (B,C+2,h,w), and
-        the strength of its noise (B,). The canvases carry noise of random strength, a share `PLAIN` of them none. Some
-        of the parses are unfinished."""
-        stage, b, device = self.config.model_stage, len(parses), parses.what.device
-        strength = stage.noise * (torch.rand(b, device=device) / (1 - PLAIN) - PLAIN / (1 - PLAIN)).clamp_min(0)
-        veil = torch.randn(b, self.config.data.channels, *self.config.canvas_size, device=device)
-        shown = self._unfinished(parses, stage.unfinished) if stage.unfinished else parses
-        clear = None
-        if self.config.decoder.maps:  # half of the pictures have cells without noise: a few, many, a box, all but a box
-            clear = some_places(b, self.grid, device) & (torch.rand(b, 1, device=device) < 0.5)
-        return self.condition(shown, veil, strength, clear), strength
-
-    def _unfinished(self, parses: Drawing, share: float) -> Drawing:
-        """Parses (step t is place t) with steps removed. About `share` of the parses lose some of their steps. Half of
-        these lose all, so that the flow also learns to make pictures from nothing."""
-        b, device = len(parses), parses.what.device
-        chance = torch.rand(2, b, 1, device=device)
-        kept = some_places(b, self.grid, device) & (chance[0] < 0.5) | (chance[1] >= share)
-        return Drawing(parses.what, parses.where, parses.whether * kept)
 
     # --- files ---
 

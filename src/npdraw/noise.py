@@ -69,6 +69,14 @@ def seed_list(n: int, seed: int | Sequence[int]) -> list[int]:
     return seeds
 
 
+def seeds_for(n: int, seed: int | Sequence[int], things: str = "drawings") -> Tensor:
+    """The seeds of n things, (n,) int64: `seed, seed + 1, ...`, or the given ones, which must be as many."""
+    seeds = seed_list(n, seed)
+    if len(seeds) != n:
+        raise InputError(f"{n} {things} need as many seeds, not {len(seeds)}")
+    return torch.tensor(seeds, dtype=torch.int64)
+
+
 def to_float64(x: Tensor) -> Tensor:
     """x in float64 on its device, or on the CPU if that device has no float64 (MPS)."""
     return (x.cpu() if x.device.type == "mps" else x).double()

@@ -17,28 +17,19 @@ from torch import Tensor, nn
 
 from npdraw.canvas import Grid
 from npdraw.choices import Choices, unrounded
+from npdraw.config import PosteriorConfig
 
 
 class Posterior(nn.Module):
     """Images (B,C,H,W) at full size, not shrunk to the canvas, to the logits of every step."""
 
-    def __init__(
-        self,
-        channels: int,
-        size: tuple[int, int],
-        grid: Grid,
-        parts: int,
-        layers: int = 4,
-        width: int = 128,
-        heads: str = "cell",
-        strides: int = 3,
-    ):
+    def __init__(self, channels: int, size: tuple[int, int], grid: Grid, parts: int, c: PosteriorConfig):
         super().__init__()
-        self.grid, self.cell = grid, heads == "cell"
+        self.grid, self.cell, width = grid, c.heads == "cell", c.width
         body: list[nn.Module] = []
         height, breadth = size
-        for i in range(layers):
-            stride = 2 if i < strides else 1
+        for i in range(c.layers):
+            stride = 2 if i < c.strides else 1
             height, breadth = -(-height // stride), -(-breadth // stride)
             body += [
                 nn.Conv2d(channels if i == 0 else width, width, 3, stride, 1, bias=False),

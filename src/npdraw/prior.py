@@ -24,9 +24,10 @@ graph (cuda_graphs.py). Sampling and completing (completing.py) share `Stepper`,
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from numbers import Real
-from typing import SupportsIndex
+from typing import Any, SupportsIndex
 
 import torch
 import torch.nn.functional as F
@@ -35,6 +36,7 @@ from torch import Tensor, nn
 from npdraw.bank import PartBank
 from npdraw.canvas import Grid, cell_canvases, place_masks, used_places
 from npdraw.choices import NEVER, Choices, Terms, unrounded
+from npdraw.config import PriorConfig
 from npdraw.cuda_graphs import replay
 from npdraw.drawing import Drawing, expect
 from npdraw.errors import InputError
@@ -53,52 +55,32 @@ class Prior(nn.Module):
 
     positions: Tensor
 
-    def __init__(
-        self,
-        bank: PartBank,
-        grid: Grid,
-        width: int = 64,
-        depth: int = 8,
-        heads: int = 16,
-        head_dim: int = 64,
-        mlp: int = 2048,
-        dropout: float = 0.1,
-        stem: str = "paper",
-        stem_channels: int = 16,
-        mask: str = "step",
-        no_repeat: bool = False,
-        parts: bool = False,
-        shifts: int = 0,
-        orders: bool = False,
-        choice_width: int = 64,
-        guide: int = 0,
-        guidance: float = 0.0,
-    ):
+    def __init__(self, bank: PartBank, grid: Grid, **settings: Any):
+        """`settings` are fields of `PriorConfig`."""
         super().__init__()
-        self.bank, self.grid, self.mask, self.no_repeat, self.orders = bank, grid, mask, no_repeat, orders
-        self.guidance = guidance
+        c = PriorConfig(**settings)
+        self.bank, self.grid, self.mask, self.no_repeat, self.orders = bank, grid, c.mask, c.no_repeat, c.orders
+        self.guidance, width, tokens = c.guidance, c.width, c.stem == "tokens"
         self.steps = self.places = grid.cells
         self._watch: Callable[[Tensor], None] | None = None
-        tokens = stem == "tokens"
         self.stem: Stem | Tokens
-        self.stem = Tokens(grid, width) if tokens else Stem(bank, grid, width, stem_channels, cells=stem == "cells")
+        self.stem = Tokens(grid, width) if tokens else Stem(bank, grid, width, c.stem_channels, c.stem == "cells")
         self.start = nn.Parameter(torch.zeros(width))
-        self.moved = nn.Parameter(torch.zeros((2 * shifts + 1) ** 2 - 1, width)) if shifts else None
-        number, by_part = vectors if tokens else nn.Embedding, parts or tokens
+        self.moved = nn.Parameter(torch.zeros((2 * c.shifts + 1) ** 2 - 1, width)) if c.shifts else None
+        number, by_part = vectors if tokens else nn.Embedding, c.parts or tokens
         self.number = number(len(bank), width) if by_part else None
         self.pixels = nn.Linear(bank.parts[0].numel(), width) if by_part else None
         self.register_buffer("positions", sinusoids(self.steps, width), persistent=False)
-        self.drop = nn.Dropout(dropout)
-        self.blocks = nn.ModuleList(Block(width, heads, head_dim, mlp, dropout) for _ in range(depth))
+        self.drop = nn.Dropout(c.dropout)
+        self.blocks = nn.ModuleList(Block(width, c.heads, c.head_dim, c.mlp, c.dropout) for _ in range(c.depth))
         self.norm = nn.LayerNorm(width)
-        head = partial(_mlp_head, width, choice_width)
+        head = partial(_mlp_head, width, c.choice_width)
         self.what, self.where, self.whether = head(len(bank)), head(self.places), head(1)
         self.guide: Prior | None = None
-        if guide:
-            self.guide = Prior(
-                PartBank(bank.parts), grid, guide, -(-depth // 2), max(1, guide // head_dim), head_dim, 4 * guide,
-                dropout, stem, stem_channels, mask, no_repeat, parts, shifts, orders, choice_width,
-            )  # fmt: skip
+        if c.guide:
+            heads, depth = max(1, c.guide // c.head_dim), -(-c.depth // 2)
+            less = replace(c, width=c.guide, depth=depth, heads=heads, mlp=4 * c.guide, guide=0, guidance=0.0)
+            self.guide = Prior(PartBank(bank.parts), grid, **vars(less))
 
     def watch(self, call: Callable[[Tensor], None]) -> None:
         """Run `call(x)` before each step, on the input of the heads. It may wait, or raise an error to stop."""
@@ -240,17 +222,17 @@ class Prior(nn.Module):
             if self.no_repeat and bool((masks & used_places(masks)).any()):
                 raise InputError("this prior never draws in the same place twice, but the prefix does")
             prefix = prefix[torch.arange(len(seeds)) % len(prefix)] if len(seeds) else prefix[:0]
-        size, found, settings = fixed_batch(device), [], (temperature, top_k, top_p)
+        size, settings = fixed_batch(device), (temperature, top_k, top_p)
         known = *settings, self.guidance
+        found = [Drawing(*torch.zeros(3, 0, self.steps, dtype=torch.int64, device=device))]
         for first in range(0, len(seeds), size):
             index = torch.arange(first, first + size, device=device).clamp_max(len(seeds) - 1)  # pad with the last
-            if device.type == "cuda" and prefix is None and order is None:
+            if prefix is None and order is None:
                 drawn = Drawing(*replay(self, known, lambda s: self.draw(s, *settings, None).tensors(), seeds[index]))
             else:
                 drawn = self.draw(seeds[index], *settings, prefix[index] if prefix else None, order)
             found.append(drawn[: len(seeds) - first])
-        empty = torch.zeros(0, self.steps, dtype=torch.int64, device=device)
-        return Drawing.cat(found) if found else Drawing(empty, empty, empty)
+        return Drawing.cat(found)
 
     def draw(
         self,

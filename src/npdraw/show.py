@@ -162,6 +162,12 @@ def pairs(
     return _label_left(np.concatenate(sheets), labels)
 
 
+def reconstructions(model: "NPDraw", images: Tensor, parses: Drawing, drawing: Drawing, rebuilt: Tensor) -> Image.Image:
+    """Images with the canvases of their parses and of the posterior's drawings, and what was rebuilt of the latter."""
+    rows = {"image": images, "parse": model.render(parses), "canvas": model.render(drawing), "reconstruction": rebuilt}
+    return pairs({name: model.to_display(x) for name, x in rows.items()})
+
+
 def bank_picture(parts: Tensor, scale: int | None = None) -> Image.Image:
     """The parts (M,C,K,K) as a palette in index order; each row begins with the index of its first part."""
     tiles = _rgb(parts)

@@ -52,9 +52,8 @@ class Stem(nn.Module):
         else:
             canvas = self.grid.join(cells, crop=False)  # (N,C,Hp,Wp)
             place = self.grid.join(mask_cells(masks, self.grid, cells.dtype), crop=False)  # (N,1,Hp,Wp)
-            x = (
-                F.pad(torch.cat([canvas, place], dim=1), (1, 1, 1, 1)).unfold(2, 3, 2).unfold(3, 3, 2)
-            )  # (N,C+1,h,w,3,3)
+            padded = F.pad(torch.cat([canvas, place], dim=1), (1, 1, 1, 1))
+            x = padded.unfold(2, 3, 2).unfold(3, 3, 2)  # (N,C+1,h,w,3,3)
             x = F.linear(x.permute(0, 2, 3, 1, 4, 5).flatten(3), self.first.weight.flatten(1), self.first.bias)
         return F.linear(x.relu().flatten(1), *folded)
 

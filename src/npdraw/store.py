@@ -16,8 +16,8 @@ from npdraw import hub, limits, pretrained
 from npdraw.bank import PartBank, check_range
 from npdraw.config import Config, from_dict, to_dict
 from npdraw.drawing import Drawing
-from npdraw.errors import InputError
-from npdraw.files import VERSION, read_meta, read_tensors, read_text, write_tensors, write_text
+from npdraw.errors import InputError, about
+from npdraw.files import VERSION, misfit, read_meta, read_tensors, read_text, write_tensors, write_text
 from npdraw.flow import Flow
 from npdraw.model import NPDraw
 from npdraw.words import brief, did_you_mean, first_line, shortened
@@ -51,10 +51,8 @@ def save_drawing(drawing: Drawing, path: str | Path, bank: PartBank | None = Non
 def load_drawing(path: str | Path, bank: PartBank | None = None) -> Drawing:
     """Drawings from JSON. If the file names its bank and that is not `bank`, it is refused."""
     text = read_text(path)
-    try:
+    with about(path):
         drawing = Drawing.from_json(text)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
     if bank is not None and json.loads(text).get("bank", bank.digest) != bank.digest:
         raise InputError(f"{path} holds drawings of other parts; use the model or the bank that made them")
     return drawing
@@ -141,22 +139,12 @@ def load_model(source: str | Path, device: str | torch.device = "cpu") -> NPDraw
     folder, config = _model_folder(source), model_config(source)
     stored, made = read_tensors(folder / WEIGHTS, "model")
     tensors = _grown(stored, folder / WEIGHTS)
-    try:
+    with about(folder):
         model = unfilled(config, "cpu", sum(x.numel() for x in tensors.values()))
-    except InputError as error:
-        raise InputError(f"{folder}: {error}") from None
-    wanted = model.state_dict()
-    for what, names in (("lacks", wanted.keys() - tensors.keys()), ("has a foreign", tensors.keys() - wanted.keys())):
-        if names:
-            raise InputError(f"{folder / WEIGHTS} {what} {min(names)} ({len(names)} such): it is not of this config")
-    for name, tensor in wanted.items():
-        if tensors[name].shape != tensor.shape:
-            shapes = f"{tuple(tensors[name].shape)}, not {tuple(tensor.shape)}"
-            raise InputError(f"{folder / WEIGHTS}: {name} has the shape {shapes}: it is not of this config")
-        if tensors[name].is_floating_point() != tensor.is_floating_point():
-            raise InputError(f"{folder / WEIGHTS}: {name} holds {tensors[name].dtype}, not {tensor.dtype}")
-        if not _finite(tensors[name]):
-            raise InputError(f"{folder / WEIGHTS}: {name} holds numbers that are not finite; get the model again")
+    if reason := misfit(tensors, model.state_dict(), exact=False):
+        raise InputError(f"{folder / WEIGHTS} is not of this config: {reason}")
+    if endless := [name for name, x in tensors.items() if not _finite(x)]:
+        raise InputError(f"{folder / WEIGHTS}: {endless[0]} holds numbers that are not finite; get the model again")
     model.load_state_dict(tensors)
     model.provenance = made
     return model.requires_grad_(False).eval().to(device)
@@ -182,10 +170,8 @@ def model_config(source: str | Path) -> Config:
     if settings.get("version") != VERSION:
         version = brief(settings.get("version"))
         raise InputError(f"{folder} holds a model of version {version}; this npdraw reads {VERSION}")
-    try:
+    with about(folder / SETTINGS):
         return from_dict(Config, settings.get("config"))
-    except InputError as error:
-        raise InputError(f"{folder / SETTINGS}: {error}") from None
 
 
 def _find(source: str | Path) -> Path | None:
@@ -277,17 +263,18 @@ def read_yaml(path: str | Path, loader: type[yaml.SafeLoader] = yaml.SafeLoader)
     limits.check_file(path, limits.YAML_BYTES)
     text = read_text(path)
     try:
-        reader = loader(text)
-        node = reader.get_single_node()
-        if node is None:
-            return None
-        count = _nodes(node, {})
-        limits.check(f"{path} holds {brief(count)} values, all aliases written out", count, limits.YAML_NODES)
-        return reader.construct_document(node)
+        with about(path):
+            reader = loader(text)
+            node = reader.get_single_node()
+            if node is None:
+                return None
+            count = _nodes(node, {})
+            limits.check(f"{path} holds {brief(count)} values, all aliases written out", count, limits.YAML_NODES)
+            return reader.construct_document(node)
+    except InputError:
+        raise
     except RecursionError:
         raise InputError(f"{path} is not YAML: it is nested too deeply") from None
-    except InputError as error:
-        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
     except Exception as error:  # dates, numbers and tags that mean nothing raise errors of many kinds
         known = isinstance(error, yaml.YAMLError | ValueError)
         reason = " ".join(str(error).split()) if known else "a value is not what its tag says"
@@ -309,10 +296,8 @@ def _nodes(node: yaml.Node, known: dict[int, int]) -> int:
 def read_config(path: str | Path) -> Config:
     """A config from a YAML file. Fields that the file omits keep their defaults."""
     data = read_yaml(path)
-    try:
+    with about(path):
         return from_dict(Config, {} if data is None else data)
-    except InputError as error:
-        raise InputError(f"{path}: {error}") from None
 
 
 def write_config(config: Config, path: str | Path) -> None:

@@ -160,6 +160,7 @@ GOOD = pixels(4, 6, 6)
         ({}, "holds nothing; it needs an array named train_images"),
         ({"x": GOOD, "b": GOOD}, "holds b, x; it needs an array named train_images, or images"),
         ({"train_images": GOOD / 255}, "train_images in .* is float64; store the pixels as uint8"),
+        ({"images": GOOD, "train_mask": np.ones(len(GOOD), bool)}, "train_mask in .* is a mask.*as train_images"),
         ({"train_images": GOOD > 3}, "is bool; store the pixels as uint8"),
         ({"train_images": pixels(4, 36)}, r"shape \(4, 36\); it must be \(N, H, W\)"),
         ({"train_images": pixels(4, 3, 8, 8)}, "channels last"),

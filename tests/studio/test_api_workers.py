@@ -12,7 +12,7 @@ import httpx
 import pytest
 import torch
 
-from npdraw.model import NPDraw
+from npdraw import flow_pictures
 from npdraw.studio import app as studio_app
 from npdraw.studio import security, service
 from npdraw.studio.security import Guard
@@ -177,7 +177,7 @@ def test_a_thumbnail_begins_when_nobody_else_has_work(held: Held, flow: bool) ->
 def test_on_a_gpu_a_thumbnail_under_way_never_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """There one thread at a time makes pictures: who waits inside for others that wait outside would wait for ever."""
     model, lock, begun = small(flow=True), threading.Lock(), [0]
-    guard, forward = studio(model), NPDraw._flow
+    guard, forward = studio(model), flow_pictures.flow_pictures
 
     def flow(*given: Any) -> Any:
         with lock:
@@ -190,7 +190,7 @@ def test_on_a_gpu_a_thumbnail_under_way_never_waits(monkeypatch: pytest.MonkeyPa
     def step(module: Any, given: Any) -> None:
         service._step(SimpleNamespace(is_cuda=True))
 
-    monkeypatch.setattr(NPDraw, "_flow", flow)
+    monkeypatch.setattr("npdraw.model.flow_pictures", flow)
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
     model.decoder._forward_pre_hooks.clear()  # the studio's own, which sees a CPU
     model.decoder.register_forward_pre_hook(evaluation)

@@ -50,7 +50,7 @@ def test_a_rate_that_falls_to_0_rises_once_and_falls_again(tmp_path: Path) -> No
     tiny.train(folder, settings(2, decay=True))
     assert tiny.losses(folder, "model", "rate")[-1] < 1e-4
     lengthen(folder, settings(5, decay=True))
-    stage = Stage("model", torch.nn.Identity(), 5, 16, 1e-3, True, 0, 0.9, *[lambda *given: {}] * 2, {}, "")  # type: ignore[arg-type]
+    stage = Stage("model", torch.nn.Identity(), 5, 16, 1e-3, True, 0, 0.9, lambda *given: [], "")
     rates = tiny.losses(folder, "model", "rate")
     assert len(rates) == 25 and rates[10:] == pytest.approx([rate_at(stage, step, 25) for step in range(10, 25)])
     assert rates[9] < rates[10] < 1e-3 and rates[-1] < 1e-5

@@ -119,7 +119,7 @@ def test_validation_images_are_not_trained_on(tmp_path: Path, monkeypatch: pytes
         return images
 
     monkeypatch.setattr(trainer, "resident", lambda x, *rest: resident(noted(x), *rest))
-    monkeypatch.setattr(trainer, "build_bank", lambda c, x, grid: build(c, noted(x), grid))
+    monkeypatch.setattr(trainer, "build_bank", lambda c, x: build(c, noted(x)))
     tiny.train(tmp_path / "run")
     parts = select(tiny.data(), Split(), 8)
     assert not set(parts.train.index.tolist()) & set(parts.validation.index.tolist())

@@ -30,7 +30,7 @@ from npdraw.errors import InputError, TrainingError
 from npdraw.evaluation.cache import keep, weights_digest
 from npdraw.evaluation.features import Pictures
 from npdraw.model import IMAGES_AT_ONCE
-from npdraw.noise import Stream, seed_list
+from npdraw.noise import Stream, seeds_for
 from npdraw.prior import fixed_batch
 from npdraw.progress import Progress
 
@@ -153,10 +153,7 @@ class VAE(nn.Module):
 
 def latents(seed: int | Sequence[int], n: int, stream: int, device: torch.device) -> Tensor:
     """Standard normal numbers by seed: (n,LATENT) float32"""
-    seeds = torch.tensor(seed_list(n, seed), dtype=torch.int64)
-    if len(seeds) != n:
-        raise InputError(f"{n} latents need as many seeds, not {len(seeds)}")
-    return noise.normal(seeds, LATENT, stream).to(device)
+    return noise.normal(seeds_for(n, seed, "latents"), LATENT, stream).to(device)
 
 
 def train_vae(
@@ -186,9 +183,8 @@ def train_vae(
         torch.manual_seed(seed)
         model = VAE(images.shape[1:], likelihood, mixtures)
         stage = Stage(
-            "vae", model, epochs, batch, RATE, decay=True, warmup=0, ema=AVERAGE, batch_of=batch_of,
-            after_epoch=lambda epoch, step: {}, extra={}, setting="batch",
-        )  # fmt: skip
+            "vae", model, epochs, batch, RATE, decay=True, warmup=0, ema=AVERAGE, batch_of=batch_of, setting="batch"
+        )
         run = Run(Path(os.devnull), config, writes=False)  # no checkpoint to continue from, and none is written
         try:
             fit(make_fabric(config, device.type), run, stage, len(seen), progress)

@@ -21,11 +21,11 @@ from npdraw.evaluation.classifier import train_classifier
 from npdraw.model import NPDraw
 from npdraw.progress import Progress
 from npdraw.training import train
+from npdraw.training.stages import RECONSTRUCTED
 
 SEEDS = range(64)
 SURE = 0.9
 ANIMATED = 16  # drawings in the animation
-REBUILT = 16  # held-out digits in the picture of reconstructions
 
 
 @dataclass(frozen=True)
@@ -55,11 +55,10 @@ def demo(out: Path, device: str, config: Config | None = None, say: Callable[[st
     scores = [(agreement(m.encode(held_out), parses), float(m.elbo(ink).elbo.mean())) for m in (untrained, model)]
 
     sample = model.sample(seed=SEEDS)
-    few = held_out[:REBUILT]
-    drawing = model.encode(few)
-    rows = {"image": few, "parse": model.render(parses[:REBUILT]), "canvas": model.render(drawing)}
+    few, drawing = held_out[:RECONSTRUCTED], model.encode(held_out[:RECONSTRUCTED])
+    rebuilt = show.reconstructions(model, few, parses[: len(few)], drawing, model.decode(drawing))
     show.save_picture(show.grid(sample.images), out / "samples.png")
-    show.save_picture(show.pairs({**rows, "reconstruction": model.decode(drawing)}), out / "reconstructions.png")
+    show.save_picture(rebuilt, out / "reconstructions.png")
     show.save_picture(show.bank_picture(model.bank.parts), out / "bank.png")
     store.save_drawing(sample.drawing, out / "samples.json", model.bank)
     frames = show.drawing_frames(model, sample.drawing[:ANIMATED], sample.images[:ANIMATED])

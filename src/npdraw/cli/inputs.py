@@ -34,11 +34,16 @@ from npdraw.words import did_you_mean, plural
 MOST_SEEDS = 1_000_000
 
 
+def _is_picture(source: str) -> bool:
+    path = Path(source).expanduser()
+    return path.is_file() and path.suffix.lower() in SUFFIXES
+
+
 def check_pictures(*sources: str) -> None:
     """Refuse what is not a picture file."""
-    for path, source in ((Path(source).expanduser(), source) for source in sources):
-        if not path.is_file() or path.suffix.lower() not in SUFFIXES:
-            what = "is not a picture" if path.exists() else "does not exist"
+    for source in sources:
+        if not _is_picture(source):
+            what = "is not a picture" if Path(source).expanduser().exists() else "does not exist"
             raise InputError(f"{source} {what}; give a file ({', '.join(sorted(SUFFIXES))})")
 
 
@@ -90,9 +95,9 @@ def kept_places(model: NPDraw, keep: str, box: editing.Box | None) -> Tensor:
 
 def read_for(model: NPDraw, source: str, count: int | None, data_dir: Path | None) -> Tensor:
     """Images (N,C,H,W) uint8 from a picture file, or the test images (else all) of a set, as the model needs them."""
-    c, path = model.config, Path(source).expanduser()
-    if path.is_file() and path.suffix.lower() in SUFFIXES:
-        pixels, notes = read_picture(model, source, picture_file(path))
+    c = model.config
+    if _is_picture(source):
+        pixels, notes = read_picture(model, source, picture_file(source))
         for note in notes:
             Progress().say(note)
         return pixels
@@ -212,9 +217,8 @@ def read_images(source: str, reading: Reading, count: int | None, data_dir: Path
     """Images (N,C,H,W) uint8 of a picture file, or the test images (else all) of a set; whether they are inverted."""
     if count is not None and count < 1:
         raise InputError(f"--count must be at least 1, not {count}")
-    path = Path(source).expanduser()
-    if path.is_file() and path.suffix.lower() in SUFFIXES:
-        pixels, notes = open_picture(source, picture_file(path), reading)
+    if _is_picture(source):
+        pixels, notes = open_picture(source, picture_file(source), reading)
         for note in notes:
             Progress().say(note)
         return torch.from_numpy(pixels.copy())[None], reading.invert == "yes" or INVERTED in notes

@@ -234,7 +234,7 @@ def _defaults(words: list[str], options: dict[str, bool]) -> Config:
     given = (early.reading, early.split, early.data_dir, early.quiet or shown, early.dry_run or shown, early.init)
     try:
         long = (early.minutes or 0) >= HOUR or pick_device(early.device) == "cuda"
-        return base(target, *given, early.model_stage.epochs, long, early.decoder.distilled)
+        return base(target, *given, early.epochs, long, early.distilled)
     except InputError:
         if shown:
             return Config()

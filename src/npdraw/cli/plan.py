@@ -11,10 +11,11 @@ from torch.autograd.graph import saved_tensors_hooks
 from npdraw import store
 from npdraw.config import Config, ModelStage, PriorStage
 from npdraw.data import ImageSet, select
-from npdraw.distributed import this_process
+from npdraw.distributed import this_process, whole_batch
 from npdraw.drawing import Drawing
 from npdraw.flow import Flow
-from npdraw.model import NPDraw, flow_batch
+from npdraw.flow_pictures import flow_batch
+from npdraw.model import NPDraw
 from npdraw.prior import Prior, fixed_batch
 from npdraw.transformer import AttentionCache
 from npdraw.words import plural
@@ -25,10 +26,10 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     world = this_process().world
     count, validation = map(len, select(data, config.split, config.data.validation))
     stages: list[PriorStage | ModelStage] = [config.prior_stage, config.model_stage]
-    batches = [max(1, min(stage.batch, count) // world) for stage in stages]
+    batches = [whole_batch(stage.batch, count, world) for stage in stages]
     model = store.unfilled(config)
     with torch.device("meta"):  # its tensors have sizes but no memory
-        kept = _measure(model, *batches)
+        kept = _measure(model, *(batch // world for batch in batches))
     k, grid = config.bank.part_size, model.grid
     guide = model.decoder.guide if isinstance(model.decoder, Flow) else None
     own = _count(model.posterior) + _count(model.decoder) - (_count(guide) if guide else 0)
@@ -49,16 +50,16 @@ def plan(config: Config, data: ImageSet, device: str) -> list[str]:
     ]
     beside = (held + moved, held)
     for name, stage, b, size, act, pixels in zip(("prior", "model"), stages, batches, sizes, kept, beside):
-        n = stage.epochs * (count // (b * world))
+        n = stage.epochs * (count // b)
         total = weights + 3 * 4 * size + act + pixels  # gradients and two moments of the trained weights
         lines.append(
-            f"stage {name}: {n:,} steps ({stage.epochs:,} epochs, batch {b * world}); "
+            f"stage {name}: {n:,} steps ({stage.epochs:,} epochs, batch {b}); "
             f"memory (torch's own aside) about {_mega(total)}: weights {_mega(weights)}, "
             f"gradients and optimizer {_mega(12 * size)}, activations {_mega(act)}, "
             f"data {_mega(pixels)}"
         )
     if epochs := config.model_stage.guide_epochs:
-        n = epochs * (count // (batches[1] * world))
+        n = epochs * (count // batches[1])
         lines.insert(-1, f"stage guide: {n:,} steps ({plural(epochs, 'epoch')}); less memory than stage model")
     if every := config.model_stage.score_every:
         few = min(config.model_stage.score_images, validation)

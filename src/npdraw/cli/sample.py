@@ -196,11 +196,10 @@ class Reconstruct:
         images = as_seen(model, pixels)
         drawing, parses = model.encode(images), model.parse(pixels)
         rebuilt = model.decode(drawing, chosen.tolist(), **settings)
-        rows = {"image": images, "parse": model.render(parses), "canvas": model.render(drawing)}
-        rows = {name: model.to_display(x) for name, x in {**rows, "reconstruction": rebuilt}.items()}
         beside = {} if model.has_likelihood else {"seeds": chosen.tolist(), **settings}
         store.save_drawing(drawing, self.out / "drawings.json", model.bank, **beside)
-        picture = show.save_picture(show.pairs(rows), self.out / "reconstructions.png")
+        sheet = show.reconstructions(model, images, parses, drawing, rebuilt)
+        picture = show.save_picture(sheet, self.out / "reconstructions.png")
         say(f"{plural(len(images), 'image')} rebuilt through the posterior: {psnr_text(*psnr(images, rebuilt))}")
         if model.has_likelihood:  # a flow would take as long again
             way = psnr_text(*psnr(images, model.decode(parses)))

@@ -58,12 +58,12 @@ class Bank:
 
         need("a bank of parts", "train", "kmedoids")  # before images are read
         outputs.check_folder(self.out.absolute().parent)
-        if self.parts < 1 or self.patches < 1:
-            raise InputError("--parts and --patches must be at least 1")
+        asked, k = BankConfig(self.part_size, self.parts, self.patches), max(1, self.part_size)
+        Config(DataConfig(height=k, width=k, canvas=k), bank=asked, seed=self.seed)  # refused before images are read
         data = inputs.load_shown(self.source, self.reading, self.data_dir)
         images = Subset(data.train)
-        config, grid = lay_out(images, BankConfig(self.part_size, self.parts, self.patches), self.canvas)
-        bank = build_bank(dataclasses.replace(config, seed=self.seed), images, grid)
+        config, _ = lay_out(images, asked, self.canvas)
+        bank = build_bank(dataclasses.replace(config, seed=self.seed), images)
         store.save_bank(bank, self.out)
         shown = 1 - bank.parts if data.inverted else bank.parts  # as in the original pictures
         picture = show.save_picture(show.bank_picture(shown), self.out.with_suffix(".png"))

@@ -113,7 +113,8 @@ class Train(Typed):
             goes_on = f"the run in {out} keeps its epochs; npdraw train {out} --minutes {self.minutes:g} changes them"
         derived = f"derived from them:\n{yaml_text(to_dict(run.config))}" if derive.derives(self.target) else ""
         first = timing.text(run.config, run.reached) if timing else ""
-        about = [first, goes_on, str(data), *data.notes, *cautions(run.config, data), derived]
+        warnings = [] if run.started else cautions(run.config, data)
+        about = [first, goes_on, str(data), *data.notes, *warnings, derived]
         say("\n".join(filter(None, about)), self.quiet)
         if self.dry_run:
             say("\n".join([*lines, f"run: would be written to {out}"]))
@@ -161,28 +162,14 @@ class Brief(Typed):
 
 
 @dataclass
-class EarlyStage:
-    """The field of stage two from which other defaults are derived."""
-
-    epochs: Maybe[int] = None
-
-
-@dataclass
-class EarlyDecoder:
-    """The field of the decoder from which other defaults are derived."""
-
-    distilled: Flag = False
-
-
-@dataclass
 class Early:
     """The options of `train` that must be read before its defaults are known. The defaults follow from the images and
     from the model to start from."""
 
     reading: Reading = field(default_factory=Reading)
     split: Split = field(default_factory=Split)
-    model_stage: EarlyStage = field(default_factory=EarlyStage)
-    decoder: EarlyDecoder = field(default_factory=EarlyDecoder)
+    epochs: Annotated[Maybe[int], arg(name="model-stage.epochs")] = None
+    distilled: Annotated[Flag, arg(name="decoder.distilled")] = False
     init: str = ""
     minutes: Maybe[float] = None
     device: Device = "auto"

@@ -28,21 +28,9 @@ from npdraw.errors import InputError
 from npdraw.progress import Progress
 
 __all__ = [
-    "PUBLIC_SETS",
-    "PUBLIC_SIZES",
-    "Chosen",
-    "ImageSet",
-    "Subset",
-    "binarise",
-    "images_digest",
-    "is_images",
-    "is_pictures",
-    "is_prepared",
-    "load",
-    "outline",
-    "same_images",
-    "select",
-]
+    "PUBLIC_SETS", "PUBLIC_SIZES", "Chosen", "ImageSet", "Subset", "binarise", "images_digest", "is_images",
+    "is_pictures", "is_prepared", "load", "outline", "same_images", "select",
+]  # fmt: skip
 
 PUBLIC_SETS: dict[str, Callable[[Path, Path, Progress], ImageSet]] = {
     "mnist": load_mnist,

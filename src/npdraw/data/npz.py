@@ -106,6 +106,11 @@ def _channels_first(images: NDArray[np.uint8], inverted: bool) -> NDArray[np.uin
 def _labels(path: Path, archive: Mapping[str, Any], key: str, count: int) -> Tensor:
     """One array of labels as (N,) int64."""
     array = _array(path, archive, key)
+    if array.dtype == bool:
+        raise InputError(
+            f"{key} in {path} is a mask, which is not read; store the images that it chooses as train_images, and the "
+            "others as test_images"
+        )
     if array.dtype.kind not in "iu" or array.shape != (count,):
         raise InputError(
             f"{key} in {path} is {array.dtype} of shape {array.shape}; "

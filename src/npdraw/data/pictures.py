@@ -110,8 +110,7 @@ def prepare_pictures(
         )
     writer.names = {"class": tuple(map(str, classes))} if classes else {}
     _note_broken(writer, broken)
-    colour = writer.shapes["train"][1] == 3
-    if colour and reading.colour == "auto" and greys:
+    if writer.shapes["train"][1] == 3 and reading.colour == "auto" and greys:
         writer.notes.append(
             f"{plural(greys, 'grey picture')} among {len(everything) - len(broken):,} read as colour "
             "(--colour grey makes all grey)"
@@ -124,7 +123,7 @@ def prepare_pictures(
     if lost:
         others = f" and {len(lost) - 1:,} more of {len(everything):,}" if len(lost) > 1 else ""
         writer.notes.append(LOST.format(f"{lost[0]}{others}", _named(paper)))
-    _invert_paper(writer, reading, colour)
+    _invert_paper(writer, reading)
 
 
 def _note_broken(writer: Writer, broken: list[str]) -> None:
@@ -135,8 +134,9 @@ def _note_broken(writer: Writer, broken: list[str]) -> None:
         (writer.folder / BROKEN).write_text("\n".join(broken) + "\n", encoding="utf-8")
 
 
-def _invert_paper(writer: Writer, reading: Reading, colour: bool) -> None:
+def _invert_paper(writer: Writer, reading: Reading) -> None:
     """Exchange light and dark where that is asked for, or where grey pictures look like ink on paper."""
+    colour = writer.shapes["train"][1] == 3
     on_paper = reading.invert == "auto" and looks_like_paper(writer.some("train", LOOKED_AT))
     if reading.invert == "yes" or (on_paper and not colour):
         writer.invert()
@@ -221,9 +221,7 @@ def _header(item: Item) -> Iterator[Image.Image]:
         data = item.read()
         try:
             opened = Image.open(io.BytesIO(data), formats=FORMATS)
-        except (
-            Image.DecompressionBombError
-        ):  # Pillow's limit does not know that a JPEG can be decoded at a smaller size
+        except Image.DecompressionBombError:  # Pillow does not know that a JPEG can be decoded at a smaller size
             readers = (Image.OPEN[name] for name in FORMATS)
             opened = next(read(io.BytesIO(data), "") for read, fits in readers if fits is None or fits(data[:16]))
         with opened:
@@ -269,9 +267,8 @@ def _flatten(image: Image.Image, paper: Colour) -> Image.Image:
     if image.has_transparency_data:
         rgba = np.asarray(image.convert("RGBA")).astype(np.uint16)  # (H, W, 4)
         alpha = rgba[..., 3:]
-        return Image.fromarray(
-            ((rgba[..., :3] * alpha + np.array(paper, np.uint16) * (255 - alpha) + 127) // 255).astype(np.uint8)
-        )
+        flat = (rgba[..., :3] * alpha + np.array(paper, np.uint16) * (255 - alpha) + 127) // 255
+        return Image.fromarray(flat.astype(np.uint8))
     return image.convert("L" if image.mode in ("1", "L") else "RGB")
 
 
@@ -362,10 +359,7 @@ def _classes(items: Sequence[Item]) -> dict[str | None, int]:
 def _stack(pictures: list[NDArray[np.uint8]]) -> NDArray[np.uint8]:
     """(n, C, H, W); grey pictures get three equal channels if others are in colour."""
     channels = max(len(x) for x in pictures)
-    images = np.empty((len(pictures), channels, *pictures[0].shape[1:]), dtype=np.uint8)
-    for i, x in enumerate(pictures):
-        images[i] = x
-    return images
+    return np.stack([np.broadcast_to(x, (channels, *x.shape[1:])) for x in pictures])
 
 
 def _check_size(first: tuple[str, tuple[int, int]], name: str, size: tuple[int, int]) -> None:

@@ -16,7 +16,8 @@ from torch import Tensor
 
 from npdraw.density import STEPS, log_density
 from npdraw.drawing import Drawing
-from npdraw.model import IMAGES_AT_ONCE, NPDraw, flow_batch
+from npdraw.flow_pictures import flow_batch
+from npdraw.model import IMAGES_AT_ONCE, NPDraw
 from npdraw.noise import to_float64
 from npdraw.progress import Progress
 

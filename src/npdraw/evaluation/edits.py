@@ -21,7 +21,8 @@ from npdraw.drawing import Drawing
 from npdraw.editing import from_cells, tidy
 from npdraw.evaluation.protocol import Drawn
 from npdraw.evaluation.score import Score, figure, known
-from npdraw.model import IMAGES_AT_ONCE, NPDraw, flow_batch
+from npdraw.flow_pictures import flow_batch
+from npdraw.model import IMAGES_AT_ONCE, NPDraw
 from npdraw.noise import Stream, categorical, seed_list, to_float64, uniform
 from npdraw.progress import Progress
 from npdraw.words import plural

@@ -45,13 +45,10 @@ class Evaluation:
     subject: NPDraw | Tensor
     data: ImageSet
     request: Request
-    network: Callable[[], Extractor]
-    """Loads Inception, or another network, on first use."""
-    folder: Path
-    """Where the features of references and the classifiers are cached."""
+    network: Callable[[], Extractor]  # loads Inception, or another network, on first use
+    folder: Path  # where the features of references and the classifiers are cached
     device: str = "cpu"
-    own: bool = True
-    """Whether the model was trained on this set."""
+    own: bool = True  # whether the model was trained on this set
     progress: Progress = field(default_factory=lambda: Progress(quiet=True))
     decoding: dict[str, Any] = field(default_factory=dict)
     """Overrides how a flow decodes: `evaluations` and `freedom` of `NPDraw.decode`. The config has the defaults."""

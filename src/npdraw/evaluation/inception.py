@@ -24,6 +24,7 @@ from torch import Tensor, nn
 from npdraw.data import data_folder
 from npdraw.data.fetch import Remote, fetch
 from npdraw.errors import InputError
+from npdraw.files import misfit
 from npdraw.progress import Progress
 
 SIDE = 299  # pixels per side of the network's input
@@ -204,7 +205,8 @@ def load_inception(
             tensors = _folded(torch.load(BytesIO(content), map_location="cpu", weights_only=True), net.public)
         case _:
             raise InputError(f"{file} must be a .safetensors file of folded weights, or {PUBLIC.path}")
-    _check(file, tensors, net.state_dict())
+    if reason := misfit(tensors, net.state_dict(), exact=False):
+        raise InputError(f"{file} is not a folded Inception: {reason}")
     net.load_state_dict({name: tensors.pop(name).float().to(device) for name in list(tensors)}, assign=True)
     net = net.requires_grad_(False).eval()
     for kernel in (p for p in net.parameters() if p.ndim == 4 and p.device.type == "cpu"):
@@ -229,13 +231,3 @@ def _folded(public: dict[str, Tensor], names: dict[str, str]) -> dict[str, Tenso
         tensors[f"{name}.weight"] = kernel * scale[:, None, None, None]
         tensors[f"{name}.bias"] = shift - mean * scale
     return tensors
-
-
-def _check(file: Path, tensors: dict[str, Tensor], wanted: dict[str, Tensor]) -> None:
-    for what, names in (("lacks", wanted.keys() - tensors.keys()), ("has a foreign", tensors.keys() - wanted.keys())):
-        if names:
-            raise InputError(f"{file} {what} tensor {min(names)} ({len(names)} such): it is not a folded Inception")
-    for name, tensor in tensors.items():
-        if tensor.shape != wanted[name].shape or not tensor.is_floating_point():
-            found, shape = f"{tuple(tensor.shape)} of {tensor.dtype}", tuple(wanted[name].shape)
-            raise InputError(f"{file}: {name} is {found}, not {shape} of floats: it is not a folded Inception")

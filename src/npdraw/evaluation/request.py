@@ -23,10 +23,8 @@ class Request:
     """The most samples, and the most images to score them against. By default the protocol's counts."""
     seed: int = 0
     temperature: float | None = None
-    ink: bool = False
-    """Binarise both sides: every pixel is sampled once as 0 or 1."""
-    importance: int = 50
-    """Drawings per image for the importance-weighted likelihood."""
+    ink: bool = False  # binarise both sides: every pixel is sampled once as 0 or 1
+    importance: int = 50  # drawings per image for the importance-weighted likelihood
     images: int = 1000
     """The most held-out images, evenly chosen, for likelihood, PSNR and the use of the bank. Also the most samples to
     edit. The likelihood is of at most 1,000, unless it is requested by name."""

@@ -8,15 +8,11 @@ from dataclasses import dataclass
 class Score:
     """One row of a table of scores."""
 
-    key: str
-    """Its name in JSON."""
-    label: str
-    """Its name for people."""
+    key: str  # its name in JSON
+    label: str  # its name for people
     value: float
-    error: float | None = None
-    """One standard deviation. The note says of what."""
-    real: float | None = None
-    """The same figure for real images instead of samples."""
+    error: float | None = None  # one standard deviation. The note says of what.
+    real: float | None = None  # the same figure for real images instead of samples
     note: str = ""
 
 

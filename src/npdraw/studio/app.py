@@ -49,15 +49,12 @@ class Lanes(NamedTuple):
     pictures: Lane
     full: Lane
     slow: Lane
-    behind: Lane
-    """Patient requests, which let all others go first."""
+    behind: Lane  # patient requests, which let all others go first
 
 
 def make_app(service: Service) -> FastAPI:
-    quick, pictures = Lane("studio-quick", WAIT), Lane("studio-pictures", WAIT)
-    full, slow = Lane("studio-full", WAIT), Lane("studio-slow", WAIT)
-    behind = Lane("studio-behind", PATIENT_WAIT, (quick, pictures, full, slow))
-    lanes = Lanes(quick, pictures, full, slow, behind)
+    quick, pictures, full, slow = (Lane(f"studio-{name}", WAIT) for name in ("quick", "pictures", "full", "slow"))
+    lanes = Lanes(quick, pictures, full, slow, Lane("studio-behind", PATIENT_WAIT, (quick, pictures, full, slow)))
 
     @asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
@@ -65,9 +62,6 @@ def make_app(service: Service) -> FastAPI:
         for lane in lanes:
             lane.close()
 
-    refusals: dict[int | str, dict[str, Any]] = {
-        status: {"model": schemas.Error} for status in (400, 401, 403, 408, 413, 503)
-    }
     app = FastAPI(
         title="npdraw studio",
         version=__version__,
@@ -76,7 +70,7 @@ def make_app(service: Service) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
         lifespan=lifespan,
-        responses=refusals,
+        responses={status: {"model": schemas.Error} for status in (400, 401, 403, 408, 413, 503)},
     )
     _tell_errors(app)
     _serve_page(app)
@@ -175,10 +169,8 @@ def _tell_errors(app: FastAPI) -> None:
     tell(RequestValidationError, lambda problem: error(400, _sentence(problem.errors()[0])))
     tell(Busy, lambda _: error(503, BUSY))
     tell(Gone, lambda _: error(499, "nobody waits for this any more"))
-    tell(
-        HTTPException,
-        lambda problem: error(problem.status_code, _NAMES.get(problem.status_code, "this cannot be done")),
-    )
+    other = "this cannot be done"
+    tell(HTTPException, lambda problem: error(problem.status_code, _NAMES.get(problem.status_code, other)))
     tell(Exception, lambda _: error(500, "the studio failed; its terminal says more"))
 
 

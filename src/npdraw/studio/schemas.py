@@ -17,26 +17,17 @@ HOTTEST = 10.0
 LARGEST_SCALE = 32
 PREVIEW = 5  # most evaluations of a flow for a quick picture
 GLANCE = 2  # the same while the drawing changes
-UPLOAD_BYTES, PIXELS = map(
-    limits.allowed, (limits.UPLOAD_BYTES, limits.UPLOAD_PIXELS)
-)  # most bytes and pixels of an uploaded image
+UPLOAD_BYTES, PIXELS = map(limits.allowed, (limits.UPLOAD_BYTES, limits.UPLOAD_PIXELS))  # most of an uploaded image
 
-Cells = Annotated[
-    list[int],
-    FailFast(),
-    Field(description="The part in each cell of the grid, in raster order, or -1 where nothing is drawn"),
-]
+IN_CELLS = "The part in each cell of the grid, in raster order, or -1 where nothing is drawn"
+Cells = Annotated[list[int], FailFast(), Field(description=IN_CELLS)]
 Seed = Annotated[int, Field(ge=0, le=LAST_SEED)]
 Temperature = Annotated[float, Field(ge=0, le=HOTTEST, description="Below 1: likelier choices; 0: the likeliest")]
 Noise = Annotated[Seed, Field(description="Seed of the noise from which a flow makes the picture")]
 Picture = Annotated[str, Field(description="A PNG in base64")]
 Pixels = Annotated[str, Field(description="Base64 of H * W * C bytes, as the person sees them")]
-Sketch = Annotated[
-    list[int],
-    Field(
-        description="The cells that the prior drew. A flow improves on them, so `cells` are the parse of its picture"
-    ),
-]
+SKETCHED = "The cells that the prior drew. A flow improves on them, so `cells` are the parse of its picture"
+Sketch = Annotated[list[int], Field(description=SKETCHED)]
 
 
 class Request(BaseModel):

@@ -21,8 +21,7 @@ class Ended(NamedTuple):
     """A job that ended."""
 
     job: Any
-    code: int | None
-    """The exit code of its process; None if there is none."""
+    code: int | None  # the exit code of its process; None if there is none
     why: str = ""
     """What its log does not say."""
 

@@ -18,7 +18,7 @@ import yaml
 from npdraw import derive, store
 from npdraw.config import Config, Reading, Split, from_dict, to_dict
 from npdraw.data import ImageSet, select
-from npdraw.errors import InputError
+from npdraw.errors import InputError, about
 from npdraw.evaluation.metrics import METRICS
 from npdraw.evaluation.request import Request
 from npdraw.files import read_text
@@ -37,13 +37,11 @@ Overrides = dict[str, Any]  # by full name: {"bank.parts": 10}
 class SweepRun:
     """One run of a sweep."""
 
-    values: dict[str, str]
-    """The name of its value on each axis."""
+    values: dict[str, str]  # the name of its value on each axis
     config: Config
     request: Request
     folder: Path
-    steps: dict[str, int]
-    """The steps of each stage of its training, at most."""
+    steps: dict[str, int]  # the steps of each stage of its training, at most
 
     @property
     def name(self) -> str:
@@ -89,10 +87,8 @@ class _Loader(yaml.SafeLoader):
 
 def read(path: Path, out: Path, data_dir: Path | None, dry: bool) -> list[SweepRun]:
     """All runs of a sweep file, in its order. What cannot be trained or scored is refused here, before any work."""
-    try:
+    with about(path):
         return list(_runs(store.read_yaml(path, _Loader), out, data_dir, dry))
-    except InputError as error:
-        raise InputError(str(error) if str(path) in str(error) else f"{path}: {error}") from None
 
 
 def _runs(data: Any, out: Path, data_dir: Path | None, dry: bool) -> Iterator[SweepRun]:
@@ -107,15 +103,12 @@ def _runs(data: Any, out: Path, data_dir: Path | None, dry: bool) -> Iterator[Sw
     base(None)  # refused before any axis is
     for chosen in itertools.product(*(axis.items() for axis in axes.values())):
         values = dict(zip(axes, (name for name, _ in chosen)))
-        try:
+        with about(" ".join(f"{axis}={value}" for axis, value in values.items())):
             settings = {key: setting for _, overrides in chosen for key, setting in overrides.items()}
             config = _changed(base(settings.pop("preset", None)), settings)
             images = derive.images(config.data.source, config.reading, data_dir, True, dry)
             config = settle(config, images)
             _check(config, request)
-        except InputError as error:
-            where = " ".join(f"{axis}={value}" for axis, value in values.items())
-            raise InputError(f"{where}: {error}" if where else str(error)) from None
         runs = {out / "runs" / task_digest(c, request)[:16]: c for c in (config, older(config, images))}
         folder = next((folder for folder in runs if folder.is_dir()), next(iter(runs)))
         yield SweepRun(values, runs[folder], request, folder, _steps(config, images))

@@ -18,17 +18,13 @@ from torch import Tensor
 from npdraw.bounds import LEAPS
 from npdraw.cuda_graphs import replay
 from npdraw.flow import Flow, leaps
+from npdraw.flow_pictures import lesson
 from npdraw.model import NPDraw
 from npdraw.training.augment import Images
 from npdraw.training.loop import seed_step
 
 POOL, USES = 16, 16
-LENGTHS = (
-    (1, 0.15),
-    (2, 0.45),
-    (4, 0.25),
-    (8, 0.15),
-)  # leaps between two points, and how often
+LENGTHS = ((1, 0.15), (2, 0.45), (4, 0.25), (8, 0.15))  # leaps between two points, and how often
 
 
 class Paths:
@@ -78,10 +74,9 @@ class Paths:
         states, conditions, strengths = list[Tensor](), list[Tensor](), list[Tensor]()
         for _ in range(POOL):
             index = self.training.any_side(torch.randint(len(self.training.pixels), (count,), device=device))
-            condition, strength = self.teacher.lesson(self.training.parses[index])
+            condition, strength = lesson(self.teacher, self.training.parses[index])
             noise = torch.randn(count, c.data.channels, *self.flow.size, device=device)
-            given = noise, condition, strength
-            (path,) = replay(self.flow, "paths", work, *given) if device.type == "cuda" else work(*given)
+            (path,) = replay(self.flow, "paths", work, noise, condition, strength)
             states.append(path.half())
             conditions.append(condition)
             strengths.append(strength)

@@ -11,13 +11,14 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
 from lightning.fabric import Fabric
 from torch import Tensor, nn
 
+from npdraw.distributed import whole_batch
 from npdraw.errors import InputError, TrainingError
 from npdraw.progress import Progress
 from npdraw.training.muon import Muon
@@ -39,9 +40,11 @@ class Stage:
     warmup: int
     ema: float
     batch_of: Callable[[Tensor, int, int], Sequence[Any]]  # (indices, step, epoch) -> arguments of the objective
-    after_epoch: Callable[[int, int], dict[str, float]]  # (epoch, step) -> metrics, with the averaged weights in place
-    extra: dict[str, Tensor]  # further tensors of the stage's state; changed in place or by key
     setting: str  # the setting to lower when memory is short
+    after_epoch: Callable[[int, int], dict[str, float]] = lambda epoch, step: {}
+    """(epoch, step) -> metrics, with the averaged weights in place"""
+    extra: dict[str, Tensor] = field(default_factory=dict)
+    """Further tensors of the stage's state; changed in place or by key."""
     muon: Sequence[nn.Parameter] = ()  # parameters for Muon, with Adam for all others; none: Adam for all
     patience: int = 0  # how many times in a row `keep_best` may find nothing better before the stage ends; 0: no limit
     kept: nn.Module | None = None  # the net whose weights `keep_best` stores in `extra`, if the stage does that
@@ -251,6 +254,13 @@ def _continue(
     stage.extra.update(extra)
 
 
+def _state(stage: Stage, optimizer: torch.optim.Optimizer, average: Average) -> dict[str, Tensor]:
+    """What a checkpoint of the stage has, as `_begin` and `_continue` take it up."""
+    state = {f"weights.{k}": v for k, v in stage.objective.state_dict().items()}
+    state |= {f"average.{i}": v for i, v in enumerate(average.values)}
+    return state | {f"extra.{k}": v for k, v in stage.extra.items()} | pack_optimizer(optimizer)
+
+
 def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) -> None:
     """Train `stage.objective` on `count` images to the last epoch, from the run's checkpoint if it is of this stage.
 
@@ -259,7 +269,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
     config, device = run.config, fabric.device
     if count < fabric.world_size:
         raise InputError(f"{count} training images are too few for {fabric.world_size} processes; start fewer")
-    batch = max(1, min(stage.batch, count) // fabric.world_size) * fabric.world_size
+    batch = whole_batch(stage.batch, count, fabric.world_size)
     per_epoch, share = count // batch, batch // fabric.world_size
     total = stage.epochs * per_epoch
     fabric.barrier()  # the first process may still write the last checkpoint of the stage before
@@ -271,13 +281,6 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
     if not trained or not total:
         return
     objective.train()
-
-    def save(at: int) -> None:
-        state = {f"weights.{k}": v for k, v in stage.objective.state_dict().items()}
-        state |= {f"average.{i}": v for i, v in enumerate(average.values)}
-        state |= {f"extra.{k}": v for k, v in stage.extra.items()} | pack_optimizer(optimizer)
-        run.save(stage.name, at, state)
-
     meter = Meter(fabric, run, stage, trained, batch, total)
     progress.start(f"stage {stage.name}", total, step, early=stage.patience > 0)
     indices = order(count, config.seed, stage.name, step // per_epoch).to(device)
@@ -309,7 +312,7 @@ def fit(fabric: Fabric, run: Run, stage: Stage, count: int, progress: Progress) 
                 meter.began = time.monotonic()
             if step % config.checkpoint_steps == 0 or step == total or stage.over() or asked():
                 text = meter.flush(step) or text
-                save(step)
+                run.save(stage.name, step, _state(stage, optimizer, average))
             progress.step(text)
             if asked():
                 goes_on = "; the same command continues the run" if run.writes else ""

@@ -9,7 +9,6 @@ import os
 import shutil
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -21,48 +20,25 @@ from torch import Tensor
 
 from npdraw import show, store
 from npdraw.bank import PartBank
-from npdraw.config import Config, to_dict
+from npdraw.bounds import flat
+from npdraw.config import Config, changed
 from npdraw.errors import InputError
-from npdraw.files import read_meta, read_tensors, remove_leftovers, sync_folder, write_tensors, write_text
+from npdraw.files import misfit, read_meta, read_tensors, remove_leftovers, sync_folder, write_tensors, write_text
 from npdraw.words import kind_and_shape, plural
 
 STAGES = ("prior", "guide", "model", "done")
 LOCK = ".lock"
 FIRST = ".first"  # where the first model is trained (first.py)
 Epochs = Literal["same", "kept", "new"]
-EPOCHS = (  # what the minutes of a run follow from, by stage; the last ones are of stage two
-    "prior_stage.epochs",
-    "model_stage.guide_epochs",
-    "model_stage.epochs",
-    "model_stage.patience",
-    "picture_epochs",
-)
+EPOCHS_OF = {"prior": "prior_stage.epochs", "guide": "model_stage.guide_epochs", "model": "model_stage.epochs"}
+EPOCHS = (*EPOCHS_OF.values(), "model_stage.patience", "picture_epochs")  # what the minutes of a run follow from
+PACE = (*EPOCHS_OF.values(), "picture_epochs", "prior_stage.warmup", "model_stage.warmup")  # what goes with epochs
 
 
 def epochs_of(config: Config) -> dict[str, int]:
     """The epochs of each stage."""
-    s = config.model_stage
-    return {"prior": config.prior_stage.epochs, "guide": s.guide_epochs, "model": s.epochs}
-
-
-def with_epochs(config: Config, epochs: Mapping[str, int], picture_epochs: int) -> Config:
-    """The config with other epochs of each stage."""
-    return replace(
-        config,
-        prior_stage=replace(config.prior_stage, epochs=epochs["prior"]),
-        model_stage=replace(config.model_stage, epochs=epochs["model"], guide_epochs=epochs["guide"]),
-        picture_epochs=picture_epochs,
-    )
-
-
-def _paced(config: Config, other: Config) -> Config:
-    """The config with the epochs of another one, and with its warm-ups, which follow from them."""
-    warm = with_epochs(config, epochs_of(other), other.picture_epochs)
-    return replace(
-        warm,
-        prior_stage=replace(warm.prior_stage, warmup=other.prior_stage.warmup),
-        model_stage=replace(warm.model_stage, warmup=other.model_stage.warmup),
-    )
+    settings = flat(config)
+    return {stage: settings[name] for stage, name in EPOCHS_OF.items()}
 
 
 class Run:
@@ -88,29 +64,30 @@ class Run:
         if run.started:
             before = store.read_config(run._config)
             if epochs == "kept":
-                run.config = config = _paced(config, before)
-            old, new = to_dict(before), to_dict(config)
-            run.changes = old["data"]["digest"] == older != ""
-            old["data"]["digest"] = new["data"]["digest"] if run.changes else old["data"]["digest"]
-            changed = [f"{k}.{n}" if isinstance(v, dict) else k for k, v in new.items() for n in _differing(old[k], v)]
-            if "init_digest" not in changed:  # the same weights, wherever they are now
-                changed = [name for name in changed if name != "init"]
-            if epochs == "new" and (own := [name for name in changed if name in run._open_ended]):
-                run.changes, changed = True, [name for name in changed if name not in own]
-            if changed == ["data.digest"]:
+                kept = flat(before)
+                run.config = config = changed(config, {name: kept[name] for name in PACE})
+            old, new = flat(before), flat(config)
+            run.changes = old["data.digest"] == older != ""
+            old["data.digest"] = new["data.digest"] if run.changes else old["data.digest"]
+            other = [name for name, value in new.items() if old[name] != value]
+            if "init_digest" not in other:  # the same weights, wherever they are now
+                other = [name for name in other if name != "init"]
+            if epochs == "new" and (own := [name for name in other if name in run._open_ended]):
+                run.changes, other = True, [name for name in other if name not in own]
+            if other == ["data.digest"]:
                 raise InputError(f"the images have changed since the run in {folder} began; choose another --out")
-            if changed == ["init_digest"]:
+            if other == ["init_digest"]:
                 raise InputError(
                     f"the weights of {config.init} have changed since the run in {folder} began; choose another --out"
                 )
-            if changed and {*changed} <= {*EPOCHS} - {"model_stage.patience"}:
+            if other and {*other} <= {*EPOCHS} - {"model_stage.patience"}:
                 had = plural(before.model_stage.epochs, "epoch")
                 raise InputError(
                     f"{folder} holds a run with other epochs ({had} of stage two); npdraw train {folder} goes on with "
                     "it, and with --epochs or --minutes too it trains longer; or choose another --out"
                 )
-            if changed:
-                name = ("init" if "init" in changed else changed[0]).replace("_", "-")
+            if other:
+                name = ("init" if "init" in other else other[0]).replace("_", "-")
                 raise InputError(
                     f"{folder} holds a run with a different {name}; npdraw train {folder} goes on with it as it is, or "
                     "choose another --out"
@@ -166,7 +143,7 @@ class Run:
     def _open_ended(self) -> tuple[str, ...]:
         """The settings that may change in the stage that was reached: its epochs, those of later stages, and what goes
         with them."""
-        return EPOCHS[("prior", "guide", "model").index(self.reached[0]) :]
+        return EPOCHS[STAGES.index(self.reached[0]) :]
 
     @property
     def has_bank(self) -> bool:
@@ -228,12 +205,9 @@ class Run:
 
     def expect(self, found: Mapping[str, Tensor], wanted: Mapping[str, Tensor], group: str) -> None:
         """Refuse a checkpoint if the tensors of a group are not the wanted ones, by name, type and shape."""
-        for what, names in (("lacks", wanted.keys() - found.keys()), ("has a foreign", found.keys() - wanted.keys())):
-            if names:
-                raise self.misfit(f"it {what} {group}{min(names)} ({len(names)} such)")
-        for name, x in wanted.items():
-            if (is_ := kind_and_shape(found[name])) != (should := kind_and_shape(x)):
-                raise self.misfit(f"{group}{name} is {is_}, not {should}")
+        own, right = ({f"{group}{name}": x for name, x in tensors.items()} for tensors in (found, wanted))
+        if reason := misfit(own, right):
+            raise self.misfit(reason)
 
     @property
     def reached(self) -> tuple[str, int]:
@@ -318,12 +292,6 @@ def _row(line: bytes) -> dict[str, Any] | None:
     if not isinstance(row, dict) or row.get("stage") not in STAGES or type(row.get("step")) is not int:
         return None
     return row if all(isinstance(v, int | float) for k, v in row.items() if k != "stage") else None
-
-
-def _differing(old: Any, new: Any) -> list[str]:
-    if not isinstance(new, dict):
-        return [] if old == new else [""]
-    return [k for k, v in new.items() if old.get(k) != v]
 
 
 def pack_optimizer(optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:

@@ -6,7 +6,7 @@ With several processes, BatchNorm normalises by each process's own share of the 
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -14,9 +14,11 @@ from lightning.fabric import Fabric
 from torch import Tensor, nn
 
 from npdraw import show
+from npdraw.config import Config, ModelStage, PriorStage
 from npdraw.drawing import Drawing, agreement
 from npdraw.evaluation.features import Extractor
 from npdraw.flow import Flow
+from npdraw.flow_pictures import lesson
 from npdraw.model import IMAGES_AT_ONCE, Loss, NPDraw
 from npdraw.prior import Prior
 from npdraw.progress import Progress
@@ -27,7 +29,7 @@ from npdraw.training.loop import Stage, best_weights, enough_memory, fit, keep_b
 from npdraw.training.run import Run
 from npdraw.training.validation import SampleScore
 
-SAMPLES_SHOWN = 64  # samples in the picture
+SAMPLES_SHOWN, RECONSTRUCTED = 64, 16  # samples and reconstructions in the pictures
 SCORED = 1_000  # validation images that stage two is scored on while it trains
 
 
@@ -67,16 +69,21 @@ class FlowLoss(NamedTuple):
     total: Tensor
 
 
-class GuideObjective(nn.Module):
-    """The loss of a flow's guide as one forward call."""
+class _OfModel(nn.Module):
+    """A loss of a model as one forward call."""
 
     def __init__(self, model: NPDraw):
         super().__init__()
         self.model = model
 
+
+class GuideObjective(_OfModel):
+    """The loss of a flow's guide."""
+
     def forward(self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor) -> FlowLoss:
         with autocast(images.device, self.model.config.precision):
-            return FlowLoss(self.model.flow_loss(guide_of(self.model), images, Drawing(what, where, whether)))
+            told = lesson(self.model, Drawing(what, where, whether))
+            return FlowLoss(guide_of(self.model).loss(images, *told))
 
 
 def guide_of(model: NPDraw) -> Flow:
@@ -85,12 +92,8 @@ def guide_of(model: NPDraw) -> Flow:
     return model.decoder.guide
 
 
-class ModelObjective(nn.Module):
-    """Stage two's loss as one forward call."""
-
-    def __init__(self, model: NPDraw):
-        super().__init__()
-        self.model = model
+class ModelObjective(_OfModel):
+    """Stage two's loss."""
 
     def forward(
         self, images: Tensor, what: Tensor, where: Tensor, whether: Tensor, noise: Tensor, heat: Tensor,
@@ -100,12 +103,8 @@ class ModelObjective(nn.Module):
             return self.model.training_loss(images, Drawing(what, where, whether), noise, heat, parsed, weight)
 
 
-class StudentObjective(nn.Module):
-    """The loss of a distilled flow as one forward call (distilling.py)."""
-
-    def __init__(self, model: NPDraw):
-        super().__init__()
-        self.model = model
+class StudentObjective(_OfModel):
+    """The loss of a distilled flow (distilling.py)."""
 
     def forward(
         self, x: Tensor, t: Tensor, until: Tensor, velocity: Tensor, condition: Tensor, strength: Tensor
@@ -121,62 +120,74 @@ def autocast(device: torch.device, precision: str) -> torch.autocast:
     return torch.autocast(device.type, torch.bfloat16, enabled=enabled)
 
 
-def fit_prior(
-    fabric: Fabric, run: Run, model: NPDraw, training: Images, validation: Images, progress: Progress
-) -> None:
-    """Stage one; leaves the prior with the weights of its best validation epoch."""
-    s = run.config.prior_stage
-    objective, extra = PriorObjective(model.prior, run.config.precision), dict[str, Tensor]()
-    moves, parses = moves_of(run.config.prior.shifts), training.parses
+def prior_stage(config: Config, model: NPDraw, training: Images) -> Stage:
+    """Stage one: what a step of it learns from."""
+    s, device = config.prior_stage, model.device
+    moves, parses = moves_of(config.prior.shifts), training.parses
     if len(moves) > 1:  # append the parses of all moved images, move by move
         moved = (parses_of(training.pixels, model, training.mirrored, move) for move in moves[1:])
         parses = Drawing.cat([parses, *moved])
 
-    def after_epoch(epoch: int, step: int) -> dict[str, float]:
-        objective.eval()
-        with torch.no_grad():
-            losses = [-model.prior.terms(validation.parses[i]).total() for i in _chunks(len(validation.pixels))]
-        loss = fabric.broadcast(torch.cat(losses).cpu().double().mean())  # all processes decide by the same value
-        keep_best(extra, loss, epoch + 1, objective)
-        return {"epoch": epoch + 1, "validation": float(loss)}
-
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
-        index, move = training.any_side(index.to(fabric.device)), None
+        index, move = training.any_side(index.to(device)), None
         if len(moves) > 1:
-            move = some_moves(len(index), len(moves), fabric.device)
+            move = some_moves(len(index), len(moves), device)
             index = index + len(training.parses) * move
-        order = some_orders(len(index), model.grid, fabric.device) if model.prior.orders else None
+        order = some_orders(len(index), model.grid, device) if model.prior.orders else None
         return *parses[index].tensors(), order, move
 
-    if run.config.init and not run.load()[1]:  # score the starting weights: perhaps no epoch is better
-        run.rewind("prior", -1)
-        run.log("prior", 0, after_epoch(-1, 0))
-    settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
-    work = (batch_of, after_epoch, extra)
-    inner = matrices(model.prior) if s.optimizer == "muon" else []
-    stage = Stage("prior", objective, *settings, *work, "prior-stage.batch", inner, s.patience, objective)
-    fit(fabric, run, stage, len(training.pixels), progress)
-    if extra:
-        objective.load_state_dict(best_weights(extra))
-        epoch, of = int(extra["epoch"]), f"prior: best validation loss {float(extra['best']):.3f} nats per image"
-        progress.say(f"{of}, {f'after epoch {epoch}' if epoch else 'of the starting weights; no epoch was better'}")
+    objective = PriorObjective(model.prior, config.precision)
+    return _stage("prior", objective, s, batch_of, matrices(model.prior), patience=s.patience, kept=objective)
 
 
-def fit_guide(fabric: Fabric, run: Run, model: NPDraw, training: Images, progress: Progress) -> None:
-    """Between the two stages: train a flow's guide alone, in the same way as stage two trains the flow."""
-    s, guide = run.config.model_stage, guide_of(model.requires_grad_(False)).requires_grad_(True)
+def guide_stage(config: Config, model: NPDraw, training: Images) -> Stage:
+    """Between the two stages: a flow's guide alone learns, in the same way as the flow in stage two."""
+    s, guide = config.model_stage, guide_of(model.requires_grad_(False)).requires_grad_(True)
 
     def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
-        images, parses = training.take_anew(index.to(fabric.device), run.config.data.binarise, model)
+        images, parses = training.take_anew(index.to(model.device), config.data.binarise, model)
         return images, *parses.tensors()
 
-    def after_epoch(epoch: int, step: int) -> dict[str, float]:
-        return {}
+    return _stage("guide", GuideObjective(model), s, batch_of, convolutions(guide), epochs=s.guide_epochs)
 
-    settings = (s.guide_epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
-    inner = convolutions(guide) if s.optimizer == "muon" else []
-    stage = Stage("guide", GuideObjective(model), *settings, batch_of, after_epoch, {}, "model-stage.batch", inner)
-    fit(fabric, run, stage, len(training.pixels), progress)
+
+def model_stage(config: Config, model: NPDraw, training: Images, paths: Paths | None = None) -> Stage:
+    """Stage two: what learns, and from what. With the paths of a teacher, the model's flow is distilled from them, and
+    nothing else learns."""
+    s, device = config.model_stage, model.device
+    model.requires_grad_(True)
+    model.prior.requires_grad_(s.joint)
+    if config.decoder.guide:
+        guide_of(model).requires_grad_(False)
+    if paths is not None:
+        model.posterior.requires_grad_(False)
+
+    def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
+        if paths is not None:
+            return paths.lesson(step, len(index))
+        images, parses = training.take_anew(index.to(device), config.data.binarise, model, s.moved)
+        share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
+        # None compiles to another graph, so it is used for all epochs or for none
+        parsed = None if s.always_parsed else torch.rand(len(images), device=device) < share
+        heat = torch.full((), max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
+        weight = s.kl * s.kl_every if step % s.kl_every == 0 else 0.0
+        return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight
+
+    objective = ModelObjective(model) if paths is None else StudentObjective(model)
+    # If the decoder learns from parses only, samples say nothing about the posterior, which is trained to the end.
+    scored = model.decoder if s.always_parsed and not s.joint else model
+    return _stage("model", objective, s, batch_of, convolutions(model.decoder), patience=s.patience, kept=scored)
+
+
+def _stage(
+    name: str, objective: nn.Module, s: PriorStage | ModelStage, batch_of: Callable[[Tensor, int, int], Sequence[Any]],
+    inner: list[nn.Parameter], **more: Any,
+) -> Stage:  # fmt: skip
+    """A stage with these settings. `inner` are the parameters for Muon, if it is chosen."""
+    settings = {name: getattr(s, name) for name in ("epochs", "batch", "rate", "decay", "warmup", "ema")} | more
+    setting = "prior-stage.batch" if isinstance(s, PriorStage) else "model-stage.batch"
+    muon = inner if s.optimizer == "muon" else []
+    return Stage(name, objective, batch_of=batch_of, setting=setting, muon=muon, **settings)
 
 
 def convolutions(net: nn.Module) -> list[nn.Parameter]:
@@ -190,42 +201,46 @@ def matrices(prior: Prior) -> list[nn.Parameter]:
     return own if prior.guide is None else own + matrices(prior.guide)
 
 
-def fit_model(
-    fabric: Fabric,
-    run: Run,
-    model: NPDraw,
-    training: Images,
-    validation: Images,
-    progress: Progress,
-    network: Extractor | None,
-    teacher: NPDraw | None = None,
-) -> dict[str, float]:
-    """Stage two. It leaves the model calibrated, with the weights of its best score if it takes scores, and returns
-    their epoch and score. With a teacher, the model's flow is distilled from the teacher's, and nothing else learns."""
-    config, s, device = run.config, run.config.model_stage, fabric.device
-    model.requires_grad_(True)
-    model.prior.requires_grad_(s.joint)
-    if config.decoder.guide:
-        guide_of(model).requires_grad_(False)
-    if teacher is not None:
-        model.posterior.requires_grad_(False)
-    paths = None if teacher is None else Paths(teacher, training, config.seed, fabric.global_rank)
-    score = SampleScore(network, validation.pixels, validation.seeds, config, device) if network else None
-    model.prior.eval()
-    extra: dict[str, Tensor] = {}
-    # If the decoder learns from parses only, samples say nothing about the posterior, which is trained to the end.
-    scored_net = model.decoder if s.always_parsed and not s.joint else model
+def fit_prior(
+    fabric: Fabric, run: Run, model: NPDraw, training: Images, validation: Images, progress: Progress
+) -> None:
+    """Stage one; leaves the prior with the weights of its best validation epoch."""
+    stage = prior_stage(run.config, model, training)
+    objective, extra = stage.objective, stage.extra
+    every = torch.arange(len(validation.pixels), device=fabric.device)
 
-    def batch_of(index: Tensor, step: int, epoch: int) -> Sequence[Any]:
-        if paths is not None:
-            return paths.lesson(step, len(index))
-        images, parses = training.take_anew(index.to(device), config.data.binarise, model, s.moved)
-        share = s.parsed_start + (s.parsed_end - s.parsed_start) * min(1.0, epoch / s.parsed_epochs)
-        # None compiles to another graph, so it is used for all epochs or for none
-        parsed = None if s.always_parsed else torch.rand(len(images), device=device) < share
-        heat = torch.full((), max(0.5, math.exp(-s.temperature_rate * epoch)), device=device)
-        weight = s.kl * s.kl_every if step % s.kl_every == 0 else 0.0
-        return images, *parses.tensors(), model.posterior.noise(len(images)), heat, parsed, weight
+    def after_epoch(epoch: int, step: int) -> dict[str, float]:
+        objective.eval()
+        with torch.no_grad():
+            losses = [-model.prior.terms(validation.parses[i]).total() for i in every.split(IMAGES_AT_ONCE)]
+        loss = fabric.broadcast(torch.cat(losses).cpu().double().mean())  # all processes decide by the same value
+        keep_best(extra, loss, epoch + 1, objective)
+        return {"epoch": epoch + 1, "validation": float(loss)}
+
+    if run.config.init and not run.load()[1]:  # score the starting weights: perhaps no epoch is better
+        run.rewind("prior", -1)
+        run.log("prior", 0, after_epoch(-1, 0))
+    stage.after_epoch = after_epoch
+    fit(fabric, run, stage, len(training.pixels), progress)
+    if extra:
+        objective.load_state_dict(best_weights(extra))
+        epoch, of = int(extra["epoch"]), f"prior: best validation loss {float(extra['best']):.3f} nats per image"
+        progress.say(f"{of}, {f'after epoch {epoch}' if epoch else 'of the starting weights; no epoch was better'}")
+
+
+def fit_model(
+    fabric: Fabric, run: Run, model: NPDraw, training: Images, validation: Images, progress: Progress,
+    network: Extractor | None, teacher: NPDraw | None = None,
+) -> dict[str, float]:  # fmt: skip
+    """Stage two. It leaves the model calibrated, with the weights of its best score if it takes scores, and returns
+    their epoch and score. A teacher is the model whose flow is distilled."""
+    config, s, device = run.config, run.config.model_stage, fabric.device
+    paths = None if teacher is None else Paths(teacher, training, config.seed, fabric.global_rank)
+    stage = model_stage(config, model, training, paths)
+    score = SampleScore(network, validation.pixels, validation.seeds, config, device) if network else None
+    net = stage.kept
+    assert net is not None
+    model.prior.eval()
 
     def after_epoch(epoch: int, step: int) -> dict[str, float]:
         last = epoch + 1 == s.epochs
@@ -237,20 +252,16 @@ def fit_model(
         calibrate(model, training)
         if score is not None and scored:
             value = found[f"validation_{score.name}"] = fabric.broadcast(score(model))  # the same for all
-            keep_best(extra, value, epoch + 1, scored_net)
+            keep_best(stage.extra, value, epoch + 1, net)
         return found | (finish(run, model, validation, found) if pictured else {})
 
-    settings = (s.epochs, s.batch, s.rate, s.decay, s.warmup, s.ema)
-    work = (batch_of, after_epoch, extra)
-    inner = convolutions(model.decoder) if s.optimizer == "muon" else []
-    objective = ModelObjective(model) if paths is None else StudentObjective(model)
-    stage = Stage("model", objective, *settings, *work, "model-stage.batch", inner, s.patience, scored_net)
+    stage.after_epoch = after_epoch
     fit(fabric, run, stage, len(training.pixels), progress)
-    if score is None or not extra:
+    if score is None or not stage.extra:
         with enough_memory(device, "the model's sizes"):
             calibrate(model, training)
         return {"epoch": s.epochs}
-    return _take_best(scored_net, extra, score, progress)
+    return _take_best(net, stage.extra, score, progress)
 
 
 def _take_best(net: nn.Module, extra: dict[str, Tensor], score: SampleScore, progress: Progress) -> dict[str, float]:
@@ -277,13 +288,9 @@ def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) 
     if run.writes:
         model.provenance = {**run.provenance, "trained": {"prior": run.best_prior(), "model": kept}}
         model.save_pretrained(run.folder / "model")
-        few, drawn, epoch = images[:16], model.encode(images[:16]), int(kept["epoch"])
+        few, epoch = images[:RECONSTRUCTED], int(kept["epoch"])
+        drawn = model.encode(few)
         run.picture("samples", show.grid(model.to_display(model.sample(SAMPLES_SHOWN).images)), epoch)
-        rows = {"image": few, "parse": model.render(parses[:16]), "canvas": model.render(drawn)}
-        rows = {name: model.to_display(x) for name, x in {**rows, "reconstruction": model.decode(drawn)}.items()}
-        run.picture("reconstructions", show.pairs(rows), epoch)
+        rebuilt = show.reconstructions(model, few, parses[: len(few)], drawn, model.decode(drawn))
+        run.picture("reconstructions", rebuilt, epoch)
     return scores
-
-
-def _chunks(count: int) -> list[slice]:
-    return [slice(i, min(i + IMAGES_AT_ONCE, count)) for i in range(0, count, IMAGES_AT_ONCE)]

@@ -6,46 +6,36 @@ Nothing here changes a run: its steps seed their own randomness, and what is mea
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
-from typing import Any
 
 import torch
-from torch import nn
 
 from npdraw.bank import EXACT, PartBank
-from npdraw.config import Config
+from npdraw.config import Config, changed
 from npdraw.data import ImageSet, Subset, select
+from npdraw.distributed import whole_batch
 from npdraw.errors import InputError
 from npdraw.flow import Flow
-from npdraw.model import NPDraw, flow_batch
+from npdraw.flow_pictures import flow_batch
+from npdraw.model import NPDraw
 from npdraw.prior import fixed_batch
-from npdraw.training.augment import Images, moves_of, resident, some_orders
+from npdraw.training.augment import Images, moves_of, resident
 from npdraw.training.calibration import CALIBRATION, calibrate
-from npdraw.training.muon import Muon
-from npdraw.training.run import epochs_of, with_epochs
-from npdraw.training.stages import (
-    SAMPLES_SHOWN,
-    SCORED,
-    GuideObjective,
-    ModelObjective,
-    PriorObjective,
-    convolutions,
-    guide_of,
-    matrices,
-)
+from npdraw.training.loop import Stage, make_optimizer
+from npdraw.training.run import EPOCHS_OF, STAGES, epochs_of
+from npdraw.training.stages import RECONSTRUCTED, SAMPLES_SHOWN, SCORED, guide_stage, model_stage, prior_stage
 from npdraw.words import plural
 
 MEASURED = 64  # images for all that is measured but steps
 SMALL = 8  # images of the first step, which says whether a whole step is quick
 QUICK = 0.5  # seconds of work that is repeated
 REPEATS, STEPS = 2, 10  # how often at most: work of any kind, and steps
+TINY = 1e-9  # learning rate: the weights stay what they are
 SLOW = 2.0  # seconds: a step on the CPU that would take longer is computed from a small one
 FULL = 0.8  # share of given minutes that is planned, since other programs may slow a training down
 MOST_EPOCHS = 1000  # for minutes that would allow more
 LONG, FIRST, FIRST_SHARE = 180.0, 60.0, 0.2  # seconds of a run that has a first model; the most for it; and its share
-RECONSTRUCTED = 16  # images in the picture of reconstructions
 # Seconds that are known from other machines (docs/performance.md) and are not measured, since they take long
 FEATURES = {"cpu": 1 / 15, "cuda": 1 / 2200}  # of the network that scores samples, per picture
 BANK = 1e-7  # of k-medoids, per pair of patches
@@ -58,36 +48,25 @@ def steps_per_epoch(config: Config, count: int) -> dict[str, int]:
     """The steps of an epoch of each stage with `count` training images, as training counts them in one process."""
     s = config.model_stage
     batches = {"prior": config.prior_stage.batch, "guide": s.batch, "model": s.batch}
-    return {name: count // min(batch, count) for name, batch in batches.items()}
+    return {name: count // whole_batch(batch, count) for name, batch in batches.items()}
 
 
 @dataclass(frozen=True)
 class Timing:
     """Seconds that the pieces of a training take."""
 
-    step: dict[str, float]
-    """A step, by stage."""
-    bank: float
-    """The bank of parts."""
-    parse: float
-    """The parse of an image."""
-    validate: float
-    """The validation of stage one, per image."""
-    calibrate: float
-    """BatchNorm's statistics, before each score and each picture, per image."""
-    bound: float
-    """The validation scores that go with pictures, per image."""
-    pictures: float
-    """Samples and reconstructions for the pictures."""
-    score: float
-    """A score of samples."""
-    whole: bool
-    """Whether all of this was measured; otherwise it is partly an estimate."""
+    step: dict[str, float]  # a step, by stage
+    bank: float  # the bank of parts
+    parse: float  # the parse of an image
+    validate: float  # the validation of stage one, per image
+    calibrate: float  # BatchNorm's statistics, before each score and each picture, per image
+    bound: float  # the validation scores that go with pictures, per image
+    pictures: float  # samples and reconstructions for the pictures
+    score: float  # a score of samples
+    whole: bool  # whether all of this was measured; otherwise it is partly an estimate
     device: str
-    images: int
-    """Training images."""
-    validation: int
-    """Validation images."""
+    images: int  # training images
+    validation: int  # validation images
 
     def seconds(self, config: Config, reached: Reached = START) -> float:
         """The seconds that a run still takes if it trains to its last epoch, its first model included."""
@@ -136,7 +115,8 @@ class Timing:
             if given["guide"] and "guide" in _later(reached):  # it learns for a shorter time than its flow
                 fits["model"] = max(2, fits["model"])
                 fits["guide"] = max(1, done["guide"], min(fits["guide"], fits["model"] - 1))
-            chosen = with_epochs(config, fits, _picture_epochs(config, fits["model"]))
+            settings = {EPOCHS_OF[stage]: n for stage, n in fits.items()}
+            chosen = changed(config, settings | {"picture_epochs": _picture_epochs(config, fits["model"])})
             return _short_warmups(chosen, self.images) if reached == START else chosen
 
         if self.seconds(scaled(0), reached) > room:
@@ -175,8 +155,7 @@ def duration(seconds: float) -> str:
 
 
 def _later(reached: Reached) -> tuple[str, ...]:
-    stages = ("prior", "guide", "model")
-    return stages[stages.index(reached[0]) :]
+    return STAGES[STAGES.index(reached[0]) : -1]
 
 
 def _epochs_done(config: Config, count: int, reached: Reached) -> dict[str, int]:
@@ -193,11 +172,9 @@ def _picture_epochs(config: Config, epochs: int) -> int:
 
 def _short_warmups(config: Config, count: int) -> Config:
     per, prior, model = steps_per_epoch(config, count), config.prior_stage, config.model_stage
-    return replace(
-        config,
-        prior_stage=replace(prior, warmup=min(prior.warmup, prior.epochs * per["prior"] // 10)),
-        model_stage=replace(model, warmup=min(model.warmup, model.epochs * per["model"] // 10)),
-    )
+    short = {"prior_stage.warmup": min(prior.warmup, prior.epochs * per["prior"] // 10)}
+    short |= {"model_stage.warmup": min(model.warmup, model.epochs * per["model"] // 10)}
+    return changed(config, short)
 
 
 # --- measuring ---
@@ -218,7 +195,7 @@ def measure(config: Config, data: ImageSet, device: str) -> Timing:
     n = min(count, MEASURED)
     images = first(n)
     parse = _clock(lambda: first(n), at) / n
-    step = _steps(config, model, first(min(count, max(config.prior_stage.batch, s.batch))), count)
+    step = _steps(config, model, first(min(count, max(config.prior_stage.batch, s.batch))))
     model.eval()
     with torch.no_grad():
         validate = _clock(lambda: model.prior.terms(images.parses[:n]), at) / n
@@ -267,67 +244,36 @@ def _clock(work: Callable[[], object], device: torch.device, most: int = REPEATS
     return sum(rest) / len(rest)
 
 
-def _steps(config: Config, model: NPDraw, images: Images, count: int) -> dict[str, float]:
+def _steps(config: Config, model: NPDraw, images: Images) -> dict[str, float]:
     """The seconds of a step of each stage that the config has."""
-    s, first, device = config.model_stage, config.prior_stage, model.device
-    every = torch.arange(len(images.pixels), device=device)
-    batches = {"prior": min(first.batch, count), "model": min(s.batch, count)}
-
-    def timed(
-        objective: nn.Module, batch: int, muon: list[nn.Parameter], arguments: Callable[[int], Sequence[Any]]
-    ) -> float:
-        trained = [p for p in objective.parameters() if p.requires_grad]
-        if not trained:
-            return 0.0
-        chosen = set(muon)
-        adam: torch.optim.Optimizer = torch.optim.Adam(trained, lr=1e-9, fused=device.type == "cuda")
-        optimizer = Muon(muon, [p for p in trained if p not in chosen], 1e-9) if muon else adam
-        objective.train()
-
-        def step(size: int) -> None:
-            objective(*arguments(size)).total.backward()
-            optimizer.step()
-            optimizer.zero_grad()
-
-        small = min(SMALL, batch)
-        took = _clock(lambda: step(small), device) * batch / small
-        return (
-            took
-            if small == batch or (took > SLOW and device.type == "cpu")
-            else _clock(lambda: step(batch), device, STEPS)
-        )
-
-    def of_prior(size: int) -> Sequence[Any]:
-        parses = images.parses[every[:size]]
-        order = some_orders(size, model.grid, device) if config.prior.orders else None
-        move = torch.zeros(size, dtype=torch.int64, device=device) if config.prior.shifts else None
-        return *parses.tensors(), order, move
-
-    def of_guide(size: int, moved: int = 0) -> Sequence[Any]:
-        seen, parses = images.take_anew(every[:size], config.data.binarise, model, moved)
-        return seen, *parses.tensors()
-
-    def of_model(weight: float, size: int) -> Sequence[Any]:
-        parsed = None if s.always_parsed else torch.rand(size, device=device) < s.parsed_start
-        heat = torch.ones((), device=device)
-        return *of_guide(size, s.moved), model.posterior.noise(size), heat, parsed, weight
-
-    muon = matrices(model.prior) if first.optimizer == "muon" else []
-    found: dict[str, float] = {}
-    if first.epochs:
-        found["prior"] = timed(PriorObjective(model.prior, config.precision), batches["prior"], muon, of_prior)
+    s, found = config.model_stage, dict[str, float]()
+    if config.prior_stage.epochs:
+        found["prior"] = _step(prior_stage(config, model, images), images)
     if s.guide_epochs:
-        guide = guide_of(model.requires_grad_(False)).requires_grad_(True)
-        muon = convolutions(guide) if s.optimizer == "muon" else []
-        found["guide"] = timed(GuideObjective(model), batches["model"], muon, of_guide)
-    model.requires_grad_(True)
-    model.prior.requires_grad_(s.joint)
-    if config.decoder.guide:
-        guide_of(model).requires_grad_(False)
-    model.prior.eval()
-    muon = convolutions(model.decoder) if s.optimizer == "muon" else []
-    times = [
-        timed(ModelObjective(model), batches["model"], muon, partial(of_model, weight))
-        for weight in ([s.kl] if s.kl_every == 1 else [s.kl * s.kl_every, 0.0])
-    ]
-    return found | {"model": (times[0] + (s.kl_every - 1) * times[-1]) / s.kl_every}
+        found["guide"] = _step(guide_stage(config, model, images), images)
+    stage = model_stage(config, model, images)
+    first, *others = (_step(stage, images, number) for number in range(min(2, s.kl_every)))  # the first has a KL
+    return found | {"model": (first + (s.kl_every - 1) * sum(others)) / s.kl_every}
+
+
+def _step(stage: Stage, images: Images, number: int = 0) -> float:
+    """The seconds of the step of a stage that has this number."""
+    trained = [p for p in stage.objective.parameters() if p.requires_grad]
+    if not trained:
+        return 0.0
+    device = trained[0].device
+    optimizer = make_optimizer(trained, replace(stage, rate=TINY), device)
+    every = torch.arange(len(images.pixels), device=device)
+    stage.objective.train()
+
+    def step(size: int) -> None:
+        stage.objective(*stage.batch_of(every[:size], number, 0)).total.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    batch = min(stage.batch, len(every))
+    small = min(SMALL, batch)
+    took = _clock(lambda: step(small), device) * batch / small
+    if small == batch or (took > SLOW and device.type == "cpu"):
+        return took
+    return _clock(lambda: step(batch), device, STEPS)

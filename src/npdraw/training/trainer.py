@@ -6,17 +6,16 @@ A killed run continues from its last checkpoint; loop.py explains why it ends in
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
 
 import torch
+from lightning.fabric import Fabric
 from torch import Tensor
 
 from npdraw import plots, pretrained, show, store
 from npdraw.bank import build_bank
-from npdraw.canvas import Grid
-from npdraw.config import Config, fixed
-from npdraw.data import ImageSet, images_digest, select
+from npdraw.config import Config, changed, fixed
+from npdraw.data import ImageSet, Subset, images_digest, select
 from npdraw.data.images import shape_text
 from npdraw.errors import InputError
 from npdraw.evaluation.features import Extractor
@@ -26,10 +25,10 @@ from npdraw.model import NPDraw
 from npdraw.progress import Progress
 from npdraw.training.augment import resident
 from npdraw.training.fabric import make_fabric
-from npdraw.training.loop import enough_memory, group
+from npdraw.training.loop import enough_memory, fit, group
 from npdraw.training.provenance import made_by, moved
 from npdraw.training.run import Epochs, Run, epochs_of
-from npdraw.training.stages import SAMPLES_SHOWN, finish, fit_guide, fit_model, fit_prior
+from npdraw.training.stages import SAMPLES_SHOWN, finish, fit_model, fit_prior, guide_stage
 from npdraw.training.timing import steps_per_epoch
 from npdraw.words import plural
 
@@ -80,7 +79,7 @@ def check_longer(run: Run, count: int) -> None:
 def older(config: Config, data: ImageSet) -> Config:
     """A settled config as it was when only some of the training images were hashed. Runs from then go on."""
     digest = select(data, config.split, config.data.validation).train.digest_of_some()
-    return replace(config, data=replace(config.data, digest=digest))
+    return changed(config, {"data.digest": digest})
 
 
 def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: Callable[..., Extractor]) -> NPDraw:
@@ -93,42 +92,16 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
         run.made = made_by(f"train(config, {data.name!r}, {str(folder)!r})", config, fabric.device, fabric.world_size)
     parts = select(data, config.split, config.data.validation)
     with ExitStack() as stack, Progress(quiet) as progress:
-        refusal = ""
-        if run.writes:  # several processes are one run, and all of them must learn of a refusal
-            try:
-                damage = stack.enter_context(run.hold())
-                for line in filter(None, (damage, moved(run.provenance, run.made))):
-                    progress.say(line)
-            except InputError as error:
-                refusal = str(error)
-        if refusal := fabric.broadcast(refusal):
-            raise InputError(refusal)
+        _hold(run, fabric, stack, progress)
         scorer = network(device=fabric.device, progress=progress) if config.model_stage.score_every else None
-        grid = Grid(*config.canvas_size, config.bank.part_size)
         start = store.load_model(config.init) if config.init else None
-        if run.has_bank:
-            bank = run.bank()
-            progress.say(f"continuing the run in {folder}")
-        elif start is not None:
-            bank = start.bank
-            progress.say(f"starting from {config.init}, with its bank of {config.bank.parts} parts")
-        else:
-            progress.say(f"building a bank of {config.bank.parts} parts from {config.bank.patches:,} patches")
-            bank = build_bank(config, parts.train, grid)
-        fabric.barrier()
-        run.start(bank)
-        torch.manual_seed(config.seed)
-        model = NPDraw(config, bank).to(fabric.device)
-        if fabric.device.type == "cuda":  # the layout that convolutions use there, so no step converts it
-            model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
-        if start is not None:
-            model.load_state_dict(model.state_dict() | _taken(start, model))
-            if prior_differs(config, start.config):
-                progress.say(f"the prior has other settings than that of {config.init}, so a new one is trained")
+        model = _model(run, fabric, start, parts.train, progress)
         training = resident(parts.train, model, config.seed, config.data.mirrored)
         validation = resident(parts.validation, model, 0)
         if run.writes:
-            show.save_picture(show.bank_picture(model.to_display(bank.parts)), run.folder / "pictures" / "bank.png")
+            show.save_picture(
+                show.bank_picture(model.to_display(model.bank.parts)), run.folder / "pictures" / "bank.png"
+            )
         stage, _, tensors = run.load()
         if stage == "prior":
             fit_prior(fabric, run, model, training, validation, progress)
@@ -139,7 +112,7 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
             run.expect(own, model.state_dict(), "weights.model.")
             model.load_state_dict(own)
         if config.model_stage.guide_epochs and stage != "model":
-            fit_guide(fabric, run, model, training, progress)
+            fit(fabric, run, guide_stage(config, model, training), len(training.pixels), progress)
         teacher = start.to(fabric.device) if start is not None and config.decoder.distilled else None
         kept = fit_model(fabric, run, model, training, validation, progress, scorer, teacher)
         with enough_memory(fabric.device, "the model's sizes"):
@@ -157,6 +130,45 @@ def train_prepared(run: Run, data: ImageSet, device: str, quiet: bool, network: 
             keys += [key for key in SCORES if any(key in row for row in rows)]
             plots.curves(rows, run.folder / "pictures" / "curves.png", keys)
         run.close()
+    return model
+
+
+def _hold(run: Run, fabric: Fabric, stack: ExitStack, progress: Progress) -> None:
+    """Hold the run until the stack ends. Several processes are one run, and all of them must learn of a refusal."""
+    refusal = ""
+    if run.writes:
+        try:
+            damage = stack.enter_context(run.hold())
+            for line in filter(None, (damage, moved(run.provenance, run.made))):
+                progress.say(line)
+        except InputError as error:
+            refusal = str(error)
+    if refusal := fabric.broadcast(refusal):
+        raise InputError(refusal)
+
+
+def _model(run: Run, fabric: Fabric, start: NPDraw | None, images: Subset, progress: Progress) -> NPDraw:
+    """The model with the run's bank, which is built if need be, and its first weights. The run then begins."""
+    config = run.config
+    if run.has_bank:
+        bank = run.bank()
+        progress.say(f"continuing the run in {run.folder}")
+    elif start is not None:
+        bank = start.bank
+        progress.say(f"starting from {config.init}, with its bank of {config.bank.parts} parts")
+    else:
+        progress.say(f"building a bank of {config.bank.parts} parts from {config.bank.patches:,} patches")
+        bank = build_bank(config, images)
+    fabric.barrier()
+    run.start(bank)
+    torch.manual_seed(config.seed)
+    model = NPDraw(config, bank).to(fabric.device)
+    if fabric.device.type == "cuda":  # the layout that convolutions use there, so no step converts it
+        model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+    if start is not None:
+        model.load_state_dict(model.state_dict() | _taken(start, model))
+        if prior_differs(config, start.config):
+            progress.say(f"the prior has other settings than that of {config.init}, so a new one is trained")
     return model
 
 
@@ -218,8 +230,8 @@ def settle(config: Config, data: ImageSet) -> Config:
             f"a guide must learn for a shorter time than its flow, which has {plural(stage.epochs, 'epoch')}; lower "
             "--model-stage.guide-epochs"
         )
-    known = replace(config.data, inverted=data.inverted, digest=images_digest(data, chosen))
-    return replace(config, data=known, init_digest=start)
+    digest = images_digest(data, chosen)
+    return changed(config, {"data.inverted": data.inverted, "data.digest": digest, "init_digest": start})
 
 
 def _check_start(config: Config) -> str:

@@ -56,8 +56,7 @@ class Metric:
     file: str
     needs: Need
     help: str
-    rank: int = 4
-    """Metrics are computed in the order of their ranks, the quickest first."""
+    rank: int = 4  # metrics are computed in the order of their ranks, the quickest first
 
     @property
     def rows(self) -> Rows:
