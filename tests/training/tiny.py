@@ -73,7 +73,8 @@ def untrained(changes: Settings | None = None, contrast: float = 1.0, parts: Ten
     bank = PartBank.build(strokes(40), 4, 6, 200, 0) if parts is None else PartBank(parts)
     model = NPDraw(config(changes), bank).eval()
     with torch.no_grad():
-        model.decoder.out.weight.mul_(contrast)
+        if model.has_likelihood:
+            model.decoder.out.weight.mul_(contrast)
     return model
 
 

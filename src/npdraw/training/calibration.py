@@ -1,7 +1,7 @@
-"""`calibrate`: BatchNorm's statistics, estimated again before a model is scored or saved.
+"""What is estimated after training. `calibrate`: BatchNorm's statistics. `widen`: how sure a mixture is.
 
 The running statistics of training do not fit: training normalises by each batch, sees relaxed canvases, and has other
-weights than the averaged ones.
+weights than the averaged ones. And a decoder is too sure of images that it did not learn from.
 """
 
 import contextlib
@@ -10,12 +10,15 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from npdraw import distributions
+from npdraw.decoder import Decoder
 from npdraw.model import IMAGES_AT_ONCE, NPDraw
 from npdraw.noise import to_float64
 from npdraw.training.augment import Images
 from npdraw.training.loop import order
 
 CALIBRATION = 4_000  # images that BatchNorm's statistics are estimated on
+PIXELS = 2**16  # of validation images that `widen` looks at: 64 images of 32 x 32
 
 
 @torch.no_grad()
@@ -67,3 +70,49 @@ def _sums(net: nn.Module, layer: nn.Module, inputs: Sequence[Tensor]) -> Tensor:
             with contextlib.suppress(_Enough):
                 net(x)
     return torch.stack(sums).sum(0)
+
+
+def widen(model: NPDraw, validation: Images) -> None:
+    """Lower the likelihood's error on images that a mixture did not learn from, by two numbers: what is added to all
+    log-scales, and a factor of the logits of all weights. They are fitted on validation images and become part of the
+    last layer's weights. The picture is the mean of the likeliest component, so it stays the same."""
+    c, net = model.config, model.decoder
+    if c.decoder.likelihood != "mixture" or not len(validation.pixels):
+        return
+    assert isinstance(net, Decoder)
+    channels, mixtures = c.data.channels, c.decoder.mixtures
+    count = min(len(validation.pixels), max(1, PIXELS // (c.data.height * c.data.width)))
+    index = torch.arange(count) * len(validation.pixels) // count
+    images, parses = validation.take_ink(index, model.device, c.data.binarise)
+    model.eval()
+    with torch.no_grad():
+        drawn = parses if c.model_stage.always_parsed else model.encode(images, seed=0)
+        given = [(net(model.render(drawn[i])), images[i]) for i in torch.arange(count).split(IMAGES_AT_ONCE)]
+    scales = slice(mixtures * (1 + channels), mixtures * (1 + 2 * channels))
+
+    def changed(params: Tensor, factor: Tensor, added: Tensor) -> Tensor:
+        """Numbers of the mixture (outputs,...) along the first dimension, with both changes."""
+        weights, before, after = params[:mixtures], params[mixtures : scales.start], params[scales.stop :]
+        return torch.cat([weights * factor, before, params[scales] + added, after])
+
+    chosen = torch.zeros(2, device=model.device, requires_grad=True)  # log of the factor, and what is added
+    optimizer = torch.optim.LBFGS([chosen], max_iter=12, line_search_fn="strong_wolfe")
+
+    def loss() -> Tensor:
+        optimizer.zero_grad()
+        total = torch.zeros((), device=model.device)
+        for params, x in given:
+            own = changed(params.movedim(1, 0), chosen[0].exp(), chosen[1]).movedim(0, 1)
+            missed = -distributions.make("mixture", own, channels, mixtures).log_prob(x).sum() / images.numel()
+            torch.autograd.backward(missed)
+            total += missed.detach()
+        return total
+
+    with torch.enable_grad():
+        optimizer.step(loss)
+    factor, added = chosen.detach()[0].exp(), chosen.detach()[1]
+    if chosen.isfinite().all():
+        with torch.no_grad():
+            net.out.weight.copy_(changed(net.out.weight, factor, torch.zeros_like(added)))
+            assert net.out.bias is not None
+            net.out.bias.copy_(changed(net.out.bias, factor, added))

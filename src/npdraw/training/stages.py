@@ -23,7 +23,7 @@ from npdraw.model import IMAGES_AT_ONCE, Loss, NPDraw
 from npdraw.prior import Prior
 from npdraw.progress import Progress
 from npdraw.training.augment import Images, moves_of, parses_of, some_moves, some_orders
-from npdraw.training.calibration import calibrate
+from npdraw.training.calibration import calibrate, widen
 from npdraw.training.distilling import Paths
 from npdraw.training.loop import Stage, best_weights, enough_memory, fit, keep_best
 from npdraw.training.run import Run
@@ -257,11 +257,14 @@ def fit_model(
 
     stage.after_epoch = after_epoch
     fit(fabric, run, stage, len(training.pixels), progress)
-    if score is None or not stage.extra:
+    kept: dict[str, float] = {"epoch": s.epochs}
+    if score is not None and stage.extra:
+        kept = _take_best(net, stage.extra, score, progress)
+    else:
         with enough_memory(device, "the model's sizes"):
             calibrate(model, training)
-        return {"epoch": s.epochs}
-    return _take_best(net, stage.extra, score, progress)
+    widen(model, validation)
+    return kept
 
 
 def _take_best(net: nn.Module, extra: dict[str, Tensor], score: SampleScore, progress: Progress) -> dict[str, float]:
