@@ -315,8 +315,8 @@ def likelihoods(folder: Path) -> str:
         "± is the standard error over images: 1,000 of each part, 250 of `digits`.",
         '"Parses": the reconstruction alone, given the parse, of as many images of each part. Where training images '
         "cost much less than others, the decoder has learned them by heart.",
-        "Flows are not in the table until the likelihood of 1,000 images is computed on a GPU; "
-        "[plus.md](plus.md) has a first figure.",
+        "Flows are not in the table, since they were scored before they had a likelihood; [plus.md](plus.md) has that "
+        "of `cifar10-plus-teacher`.",
     )
     return markdown(("model", "NLL", "drawings that count", "ELBO", *parses, "unit"), lines) + "\n" + points(told)
 
