@@ -158,3 +158,12 @@ def test_one_option_of_train_distils_a_flow(home: Path, tmp_path: Path, capsys: 
     assert len(model.sample(2).images) == 2 and not tiny.losses(run, "prior")
     assert main([*words[:2], "--init", "digits", *words[4:]]) == 2
     assert "digits has no flow, and only a flow can be distilled" in capsys.readouterr().err
+
+
+def test_its_likelihood_is_refused_before_images_are_read(
+    home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ["evaluate", str(home / "student"), "--metrics", "nll", "--data", "nowhere", "--out", str(tmp_path / "out")]
+    assert main(words) == 2
+    assert "--metrics nll needs a flow that is not distilled" in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()

@@ -27,6 +27,7 @@ class Need(Flag):
     MODEL = auto()  # not only samples
     FLOW = auto()  # a model with a flow
     LIKELIHOOD = auto()  # a model with another decoder, which has a likelihood
+    DENSITY = auto()  # a model with either, but no distilled flow
     REAL = auto()  # other images of the set than those scored against
     CLASSES = auto()  # of the training images
 
@@ -69,6 +70,8 @@ class Metric:
             return "needs a model, not samples alone" if Need.MODEL in self.needs else ""
         if Need.FLOW in self.needs and model.has_likelihood:
             return "needs a flow; other decoders have no freedom to take away"
+        if Need.DENSITY in self.needs and model.config.decoder.distilled:
+            return "needs a flow that is not distilled; ask for it with the flow that it learned from"
         if Need.LIKELIHOOD in self.needs and not model.has_likelihood:
             return "needs a model with a likelihood, and this one has a flow"
         return ""
@@ -85,7 +88,7 @@ _ALL = (
     Metric("neighbours", "of_samples", Need.SAMPLES | Need.REAL, "is it copying?", 1),
     Metric("rfid", "of_models", _OF_MODELS, "FID of reconstructions", 5),
     Metric("kept", "of_models", _OF_MODELS | Need.SAMPLES | Need.FLOW, "FID of a flow that has to keep every part", 5),
-    Metric("nll", "of_models", Need.MODEL, "ELBO, IWAE; the density of a flow", 3),
+    Metric("nll", "of_models", Need.MODEL | Need.DENSITY, "ELBO, IWAE; the density of a flow", 3),
     Metric("psnr", "of_models", Need.MODEL, "of parses and reconstructions", 0),
     Metric("bank", "of_models", Need.SAMPLES | Need.MODEL, "use of the parts", 1),
     Metric("editing", "of_edits", Need.SAMPLES | Need.MODEL, _EDITS, 6),

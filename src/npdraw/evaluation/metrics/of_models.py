@@ -57,9 +57,7 @@ def kept(e: Evaluation) -> Iterator[Score]:
 
 
 def _slow(e: Evaluation) -> str:
-    """Says that the density of a flow takes long, unless it was asked for, and that a distilled one has none."""
-    if e.model.config.decoder.distilled:
-        return "needs a flow that is not distilled; ask for it with the flow that it learned from"
+    """Says that the density of a flow takes long, unless it was asked for."""
     if e.model.has_likelihood or e.request.asks("nll"):
         return ""
     return "takes seconds per image on a CPU with a flow, and minutes on a GPU; ask for it: --metrics nll --images 20"
