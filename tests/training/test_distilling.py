@@ -163,7 +163,16 @@ def test_one_option_of_train_distils_a_flow(home: Path, tmp_path: Path, capsys: 
 def test_its_likelihood_is_refused_before_images_are_read(
     home: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    words = ["evaluate", str(home / "student"), "--metrics", "nll", "--data", "nowhere", "--out", str(tmp_path / "out")]
+    words = [
+        "evaluate",
+        str(home / "student"),
+        "--metrics",
+        "nll",
+        "--data-dir",
+        str(tmp_path),
+        "--out",
+        str(tmp_path / "out"),
+    ]
     assert main(words) == 2
     assert "--metrics nll needs a flow that is not distilled" in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
