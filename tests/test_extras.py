@@ -48,8 +48,11 @@ def bare(folder: Path, *commands: str) -> list[tuple[int, str]]:
 
 
 def test_light_work_loads_no_heavy_package() -> None:
-    code = "import sys, npdraw.evaluation.kernel, npdraw.show; npdraw.data.load('digits'); print(*sys.modules)"
-    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout.split()
+    code = "import sys, npdraw.sweep.cluster; print(*sys.modules)"  # as each process of Ray does
+    code += "; import npdraw.evaluation.kernel, npdraw.show; npdraw.data.load('digits'); print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    joined, found = map(str.split, done.stdout.splitlines())
+    assert "npdraw.sweep.cluster" in joined and {"torch", "numpy", "lightning", "ray"}.isdisjoint(joined)
     assert {"torchmetrics", "matplotlib", "imageio", "imageio_ffmpeg", "mlxtend", "pandas"}.isdisjoint(found)
     assert "npdraw.data.digits" in found
 

@@ -11,13 +11,15 @@ import socket
 import sys
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from npdraw.errors import InputError
 from npdraw.extras import need
-from npdraw.sweep.processes import Ended, launch
-from npdraw.sweep.runs import LOG, SweepRun
+from npdraw.sweep.processes import LOG, Ended, launch
 from npdraw.words import first_line
+
+if TYPE_CHECKING:
+    from npdraw.sweep.runs import SweepRun
 
 WAIT = 0.5  # seconds between looks at the tasks
 
@@ -48,7 +50,7 @@ class Cluster:
         # what fits into the time is known when a run starts.
         self.slots = max(1, int(room)) if budgeted else sys.maxsize
 
-    def start(self, run: SweepRun, how: dict[str, Any]) -> Any:
+    def start(self, run: "SweepRun", how: dict[str, Any]) -> Any:
         task = self._ray.remote(carry).options(name=run.name, **self.share)
         folder = str(Path(how["folder"]).absolute())
         return task.remote(json.dumps(how | {"folder": folder, "device": self.device, "cwd": str(Path.cwd())}))

@@ -1,6 +1,7 @@
 """`Processes`: the runs of a sweep as child processes, on this machine. They share its device.
 
-`launch` starts such a process. A node of a cluster uses it too (cluster.py), so a run is the same everywhere.
+`launch` starts such a process. A node of a cluster uses it too (cluster.py), so a run is the same everywhere. Importing
+this file is quick, since every process of Ray does it: it loads neither torch nor Lightning.
 """
 
 import json
@@ -9,10 +10,12 @@ import sys
 import time
 from collections.abc import Collection
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from npdraw.sweep.runs import SweepRun
+if TYPE_CHECKING:
+    from npdraw.sweep.runs import SweepRun
 
+LOG = "log.txt"  # in the folder of a run
 POLL = 0.1  # seconds between looks at the processes
 Process = subprocess.Popen[bytes]
 
@@ -40,7 +43,7 @@ class Processes:
     def __init__(self, jobs: int):
         self.slots = jobs
 
-    def start(self, run: SweepRun, how: dict[str, Any]) -> Process:
+    def start(self, run: "SweepRun", how: dict[str, Any]) -> Process:
         return launch(how, run.log)
 
     def ended(self, jobs: Collection[Process]) -> list[Ended]:

@@ -22,13 +22,14 @@ from npdraw.errors import InputError, about
 from npdraw.evaluation.metrics import METRICS
 from npdraw.evaluation.request import Request
 from npdraw.files import read_text
+from npdraw.sweep.processes import LOG
 from npdraw.training.run import epochs_of
 from npdraw.training.timing import steps_per_epoch
 from npdraw.training.trainer import older, settle
 from npdraw.words import brief, did_you_mean
 
 KEYS = ("base", "axes", "seeds", "scores", "count", "images", "data")
-TASK, RESULT, TRAINED, LOG = "task.json", "result.json", "run", "log.txt"  # in the folder of a run
+TASK, RESULT, TRAINED = "task.json", "result.json", "run"  # in the folder of a run
 SEED = "seed"  # the axis over which the table averages
 Overrides = dict[str, Any]  # by full name: {"bank.parts": 10}
 
