@@ -2,12 +2,15 @@
 
 import multiprocessing
 import os
+import runpy
 import signal
 import sys
 from collections.abc import Callable, Mapping
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
+
+import torch
 
 FORKS = multiprocessing.get_context("forkserver")  # imports once, for all that is forked from it
 FORKS.set_forkserver_preload(["npdraw.sweep.schedule", "torch.utils.tensorboard", "kmedoids"])
@@ -41,6 +44,13 @@ class Fork:
         self.process.join(120)
         told = [path.read_text() for path in (self.said, self.errors) if path.is_file()]
         assert self.process.exitcode == code, "\n".join([f"exit {self.process.exitcode}", *told])
+
+
+def script(path: Path, *words: str) -> None:
+    """Work for a `Fork`: a file of Python as `python FILE WORDS` would run it, on one thread of the CPU."""
+    torch.set_num_threads(1)
+    sys.argv, sys.path[:0] = [str(path), *words], [str(path.parent)]
+    runpy.run_path(str(path), run_name="__main__")
 
 
 def forked(

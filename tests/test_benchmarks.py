@@ -5,13 +5,14 @@ import json
 import os
 import runpy
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from PIL import Image
+
+from forks import Fork, script
 
 FOLDER = Path(__file__).parents[1] / "benchmarks"
 
@@ -29,13 +30,10 @@ def run(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> 
     return run
 
 
-def run_apart(name: str, *options: str | Path) -> str:
-    """The same in a process of its own, on one thread of the CPU."""
-    command = [sys.executable, str(FOLDER / f"{name}.py"), *map(str, options)]
+def run_apart(said: Path, name: str, *options: str | Path) -> str:
+    """The same in a process of its own, on one thread of the CPU. `said`: a new file for its output."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+    return Fork(said, environment, script, FOLDER / f"{name}.py", *map(str, options)).finish()
 
 
 def tables(text: str) -> list[list[dict[str, str]]]:
@@ -93,9 +91,10 @@ def test_training(run: Callable[..., str]) -> None:
         assert 100 < number(row["peak MiB"]) < 5_000
 
 
+@pytest.mark.long
 def test_growth_and_its_picture(run: Callable[..., str], tmp_path: Path) -> None:
     smallest = ("--device", "cpu", "--preset", "digits", "--batch", "2", "--factors", "M")
-    rows, summary = tables(run_apart("growth", *smallest, "--results", tmp_path))
+    rows, summary = tables(run_apart(tmp_path / "said", "growth", *smallest, "--results", tmp_path))
     found = json.loads((tmp_path / "growth-cpu.json").read_text(encoding="utf-8"))
     assert found["base"] == {"T": 36, "M": 50, "size": 24, "batch": 2}
     assert found["torch"] and found["device"].startswith("CPU") and found["command"].startswith("python benchmarks/")
@@ -114,9 +113,10 @@ def test_growth_and_its_picture(run: Callable[..., str], tmp_path: Path) -> None
         assert picture.width > 1_000
 
 
+@pytest.mark.long
 def test_soak(tmp_path: Path) -> None:
     smallest = ("--kills", "1", "--clients", "3", "--seconds", "1", "--connections", "20", "--hold", "1")
-    (kills,), work, (flood,) = tables(run_apart("soak", *smallest, "--results", tmp_path))
+    (kills,), work, (flood,) = tables(run_apart(tmp_path / "said", "soak", *smallest, "--results", tmp_path))
     found = json.loads((tmp_path / "soak-cpu.json").read_text(encoding="utf-8"))
     assert (kills["kills"], kills["runs"], kills["same"]) == ("1", str(found["kills"]["runs"]), kills["runs"])
     assert [(row["work"], row["share"], row["failed"]) for row in work] == [("quick", "1", "0"), ("slow", "1", "0")]
@@ -127,11 +127,13 @@ def test_soak(tmp_path: Path) -> None:
     assert found["flood"]["connections"] == 20
 
 
+@pytest.mark.long
 @pytest.mark.skipif(not (os.environ.get("CHROMIUM") or shutil.which("chromium")), reason="needs chromium")
 def test_studio(tmp_path: Path) -> None:
     pytest.importorskip("playwright")
     out = tmp_path / "studio.json"
-    (rows,) = tables(run_apart("studio", "--models", "digits", "--edits", "2", "--port", "8931", "--out", out))
+    words = ("--models", "digits", "--edits", "2", "--port", "8931", "--out", out)
+    (rows,) = tables(run_apart(tmp_path / "said", "studio", *words))
     (found,) = json.loads(out.read_text())["rows"]
     assert [r["model"] for r in rows] == ["digits"] and found["model"] == "digits"
     assert 0 < found["first_ms"] <= found["full_ms"] and 1 <= found["pictures"] <= 2 and found["endings_ms"] > 0

@@ -1,24 +1,23 @@
 """Thousands of changed inputs, all with good answers. NPDRAW_FUZZ and NPDRAW_FUZZ_SEED ask for more, or for others."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
 import fuzz
+from forks import Fork, script
 from npdraw.errors import InputError
 
 
 @pytest.mark.long
-def test_every_changed_input_has_a_good_answer(tmp_path: Path) -> None:
+def test_every_changed_input_has_a_good_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In a process of its own, since a decoder may crash. It says which input was the last."""
     how = ("--count", os.environ.get("NPDRAW_FUZZ", "2000"), "--seed", os.environ.get("NPDRAW_FUZZ_SEED", "0"))
-    done = subprocess.run([sys.executable, fuzz.__file__, *how], cwd=tmp_path, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert not done.stdout
-    assert "words" in done.stderr and not any(tmp_path.iterdir())
+    monkeypatch.chdir(tmp_path)
+    process = Fork(tmp_path.with_suffix(".txt"), os.environ, script, Path(fuzz.__file__), *how)
+    assert process.finish() == ""
+    assert "words" in process.errors.read_text() and not any(tmp_path.iterdir())
 
 
 def test_bad_answers_are_seen() -> None:

@@ -8,7 +8,6 @@ import contextlib
 import hashlib
 import json
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -18,6 +17,7 @@ from typing import Any
 import pytest
 
 from data.serving import listening, only_hub
+from forks import Fork, script
 from npdraw import NPDraw, hub, pretrained, store
 from npdraw.errors import InputError
 
@@ -140,12 +140,13 @@ for line in json.loads(sys.argv[1]):
 def run(folder: Path, url: str, *lines: str, token: str = "hf_ours") -> list[Any]:
     """What lines give in a process that knows no hub but the one at `url`."""
     environment = only_hub(url, folder) | {"HF_TOKEN": token}
-    command = [sys.executable, "-c", SCRIPT, json.dumps(lines)]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line[2:]) for line in done.stdout.splitlines() if line.startswith("= ")]
+    (folder / "script.py").write_text(SCRIPT)
+    with contextlib.chdir(folder):
+        process = Fork(folder / "said", environment, script, folder / "script.py", json.dumps(lines))
+    return [json.loads(line[2:]) for line in process.finish().splitlines() if line.startswith("= ")]
 
 
+@pytest.mark.long
 def test_a_model_goes_to_the_hub_and_comes_back(tmp_path: Path) -> None:
     """One process for all that needs no other, since each takes seconds to start."""
     digits = NPDraw.from_pretrained("digits")

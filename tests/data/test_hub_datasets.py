@@ -4,7 +4,6 @@ import contextlib
 import hashlib
 import io
 import json
-import subprocess
 import sys
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler
@@ -21,6 +20,7 @@ from PIL import Image
 from pyarrow import parquet
 
 from data.serving import listening, only_hub
+from forks import Fork, script
 from npdraw.config import Reading
 from npdraw.data import hub_datasets as module
 from npdraw.data.hub_datasets import load_hub
@@ -149,12 +149,12 @@ def hub(contents: dict[str, dict[str, bytes]], wrong: dict[str, bytes]) -> Itera
 def run(folder: Path, url: str, *sources: tuple[str, str], **variables: str) -> list[Any]:
     """What became of each source and size, in a process that knows no hub but the one at `url`."""
     environment = only_hub(url, folder) | variables
-    command = [sys.executable, "-c", SCRIPT, str(folder), json.dumps(sources)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=100)
-    assert done.returncode == 0, done.stderr
-    return [json.loads(line) for line in done.stdout.splitlines()]
+    (folder / "script.py").write_text(SCRIPT)
+    process = Fork(folder / "said", environment, script, folder / "script.py", str(folder), json.dumps(sources))
+    return [json.loads(line) for line in process.finish().splitlines()]
 
 
+@pytest.mark.long
 def test_datasets_and_their_faults(tmp_path: Path) -> None:
     """One process for all, since each takes seconds to start."""
     large, small = table(*range(30)), table(30, 31)
@@ -207,6 +207,7 @@ def test_datasets_and_their_faults(tmp_path: Path) -> None:
     assert np.array(smaller[1]["train"]).shape == (32, 1, 5, 5)
 
 
+@pytest.mark.long
 def test_files_that_are_no_links_are_checked_too(tmp_path: Path) -> None:
     large, small = table(*range(30)), table(30, 31)
     contents = {"good": {"a.parquet": large, "b.parquet": small}, "bad": {"c.parquet": small}}

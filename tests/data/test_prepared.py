@@ -5,8 +5,6 @@ import hashlib
 import json
 import os
 import shutil
-import subprocess
-import sys
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -19,6 +17,7 @@ import pytest
 import torch
 from PIL import Image
 
+from forks import Fork, script
 from npdraw.config import Reading
 from npdraw.data import ImageSet, load, pictures, prepared
 from npdraw.data.prepared import BLOCK, Writer
@@ -390,29 +389,33 @@ print(int(images.train.sum()), len(images.train))
 
 
 @contextmanager
-def started(folder: Path, here: Path, name: str, other: str) -> Iterator[subprocess.Popen[str]]:
+def started(folder: Path, here: Path, name: str, other: str) -> Iterator[Fork]:
     """Process `name`, which stops half way until `other` is there; it does not outlive the test."""
-    arguments = [sys.executable, "-c", SLOW, str(folder), str(here), name, other]
-    with subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as process:
-        try:
-            yield process
-        finally:
+    path = here / f"{name}.py"
+    path.write_text(SLOW)
+    process = Fork(here / f"{name}.txt", os.environ, script, path, str(folder), str(here), name, other)
+    try:
+        yield process
+    finally:
+        if process.runs():
             process.kill()
 
 
+@pytest.mark.long
 def test_of_two_processes_one_prepares_and_the_other_waits(folder: Path, data_folder: Path, tmp_path: Path) -> None:
     with started(folder, tmp_path, "a", "b") as one, started(folder, tmp_path, "b", "a") as other:
-        answers = [process.communicate(timeout=60)[0].split() for process in (one, other)]
+        answers = [process.finish().split() for process in (one, other)]
     expected = sum(int(grey(seed).sum()) for seed in range(6))
-    assert answers == [[str(expected), "6"]] * 2 and one.returncode == other.returncode == 0
+    assert answers == [[str(expected), "6"]] * 2
     assert (tmp_path / "made").read_text() == "a"
     assert len(sets(data_folder)) == 1
 
 
+@pytest.mark.long
 def test_a_killed_process_leaves_nothing_that_is_used(folder: Path, data_folder: Path, tmp_path: Path) -> None:
     with started(folder, tmp_path, "a", "never") as process:
         while not (tmp_path / "a-half-way").exists():
-            assert process.poll() is None
+            assert process.runs()
             time.sleep(0.01)
     assert len(sets(data_folder)) == 1 and sets(data_folder)[0].startswith(".")  # some of the images
     images = load(folder)
