@@ -16,6 +16,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_disks() -> Iterator[None]:
+    """Files need not survive a loss of power here, and thousands of waits for the disk take a fifteenth of the time.
+    Processes that tests start do wait."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("os.fsync", lambda file: None)
+        yield
+
+
 @pytest.fixture(scope="session")
 def data_folders(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     """Folders that do not exist yet. Pytest's own way looks through all folders of the run for the next free number."""

@@ -139,7 +139,7 @@ def test_two_steps_of_each_stage(name: str, tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr("npdraw.model.fixed_batch", lambda device: 2)
     monkeypatch.setattr(stages, "SAMPLES_SHOWN", 2)
     monkeypatch.setattr("npdraw.plots.curves", lambda *given: None)
-    monkeypatch.setattr("npdraw.training.muon.ITERATIONS", 1)  # what all five give is a matter of its own tests
+    monkeypatch.setattr("npdraw.training.muon.ITERATIONS", 0)  # what they give is a matter of its own tests
     monkeypatch.setattr("npdraw.training.augment.STAYS", 0.0)  # of four images none may be moved otherwise
     images = tiny.strokes(5, side, channels)
     model = trainer.train(few, ImageSet(name, images), tmp_path / "run", quiet=True)

@@ -1,24 +1,27 @@
 """What tests of training share."""
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from PIL import Image
 
-from npdraw import show
+from npdraw.training import stages
+from npdraw.training.run import Run
 
 
 @pytest.fixture(scope="module", autouse=True)
 def small_pictures() -> Iterator[None]:
-    """The pictures of runs are written at an eighth of their size: to compress them takes a fifth of a tiny run."""
-    whole = show.save_picture
+    """The pictures of runs are written at an eighth of their size: to compress them takes a fifth of a tiny run. They
+    have 8 samples, not 64, which take a flow longer than its training. Git is not asked for the commit."""
+    whole = Run.picture
 
-    def save_picture(image: Image.Image, path: Path) -> Path:
-        return whole(image.reduce(8), path)
+    def picture(run: Run, name: str, image: Image.Image, epoch: int) -> None:
+        whole(run, name, image.reduce(8), epoch)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(show, "save_picture", save_picture)
+        patch.setattr(Run, "picture", picture)
+        patch.setattr(stages, "SAMPLES_SHOWN", 8)
+        patch.setenv("NPDRAW_COMMIT", "none")
         yield
 
 

@@ -42,6 +42,7 @@ def home(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("distilled")
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(distilling, "POOL", 2)
+        patched.setattr("npdraw.plots.curves", lambda *given: None)
         tiny.train(folder / "teacher", TEACHER)
         tiny.train(folder / "student", student(folder))
     return folder
