@@ -15,12 +15,12 @@ READY := $(VENV)/.ready
 demo: $(READY)
 	$(BIN)/npdraw demo --out demo
 
-# One torch thread in each worker: more would fight over the same cores. Three workers keep two cores busy while a
-# test waits for a browser or for another process. Bytecode is kept, whatever the environment says: many tests start
+# One torch thread in each worker: more would fight over the same cores. Four workers keep two cores busy while tests
+# wait for a browser or for another process. Bytecode is kept, whatever the environment says: many tests start
 # processes, and pytest need not rewrite the assertions of all tests each time.
 # worksteal gives a worker neighbouring tests, so that a module's fixtures are mostly made once.
 test: $(READY)
-	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 3 --dist worksteal
+	PYTHONDONTWRITEBYTECODE= OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 $(BIN)/pytest -n 4 --dist worksteal
 
 lint: $(READY)
 	$(BIN)/ruff check .

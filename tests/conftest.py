@@ -1,7 +1,9 @@
 """What all tests share. Torch uses one thread, since several workers on few cores would compete for them. No test reads
 or writes the data folder of the person who runs the tests."""
 
+import inspect
 from collections.abc import Iterator
+from functools import cache
 from itertools import count
 from pathlib import Path
 
@@ -22,6 +24,14 @@ def no_waiting_for_disks() -> Iterator[None]:
     Processes that tests start do wait."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("os.fsync", lambda file: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def sources_read_once() -> Iterator[None]:
+    """tyro reads the sources of all options again for each command line, which is half of its work."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("inspect.getsource", cache(inspect.getsource))
         yield
 
 

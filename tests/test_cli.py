@@ -41,8 +41,9 @@ SLOW = Timing({"prior": 1.0, "model": 1.0}, *[0.0] * 7, whole=True, device="cpu"
 
 
 @pytest.fixture(autouse=True)
-def measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What training takes is measured by a single step, which is enough here."""
+def short_work(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What training takes is measured by a single step, which is enough here, and no curves are drawn."""
+    monkeypatch.setattr("npdraw.plots.curves", lambda *given: None)
     monkeypatch.setattr(timing, "REPEATS", 1)
     monkeypatch.setattr(timing, "STEPS", 1)
 

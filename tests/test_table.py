@@ -175,7 +175,10 @@ def test_the_script_needs_nothing_of_the_command_line() -> None:
 
 @pytest.fixture
 def workshop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A preset called mnist that is tiny, its images, and places of this test's own for all that is written."""
+    """A preset called mnist that is tiny, its images, and places of this test's own for all that is written. A VAE
+    trains for a few steps, and no curves are drawn: they are matters of their own tests."""
+    monkeypatch.setattr("npdraw.baselines.vae.MOST_STEPS", 4)
+    monkeypatch.setattr("npdraw.plots.curves", lambda *given: None)
     store.write_config(
         tiny.config({"data": {"source": "mnist"}, "prior_stage": {"patience": 1}}), tmp_path / "mnist.yaml"
     )
@@ -300,11 +303,8 @@ def test_a_model_goes_on_in_another_spell(workshop: Path, capsys: pytest.Capture
     assert "give another --out" in capsys.readouterr().err
 
 
-def test_a_spell_with_more_of_the_prior_or_with_another_one(
-    workshop: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_spell_with_more_of_the_prior_or_with_another_one(workshop: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Epochs of the prior that was there are added up. Those of a prior that was replaced do not count."""
-    monkeypatch.setattr("npdraw.plots.curves", lambda *given: None)
 
     def train(out: str, *words: object) -> tuple[NPDraw, dict[str, Any]]:
         given = ["--out", workshop / out, "--device", "cpu", "--data", workshop / "strokes.npz", *words]

@@ -520,6 +520,7 @@ DIGITS: dict[str, Any] = {
 }
 
 
+@pytest.mark.long
 def test_posterior_is_used(tmp_path: Path) -> None:
     """On held-out digits the posterior comes to agree with the parse, and the bound by hard samples rises."""
     digits = load("digits")
