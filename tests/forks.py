@@ -1,4 +1,5 @@
-"""`Fork`: a process of its own for a test, which need not import torch and Lightning first."""
+"""`Fork`: a process of its own for a test, which need not import torch and Lightning first. Tests with one are marked
+`long`, so that one worker has them all, and one process imports for them."""
 
 import multiprocessing
 import os

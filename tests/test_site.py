@@ -89,6 +89,7 @@ def test_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(names["found"].drawings) == 8
 
 
+@pytest.mark.long
 def test_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("furo", reason="the site needs the extra docs")
     from sphinx.cmd import build

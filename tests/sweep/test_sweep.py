@@ -20,6 +20,7 @@ from npdraw.training.trainer import older
 from sweep.small import ends, finish, results, start, steps, sweep, until
 from training import tiny
 
+pytestmark = pytest.mark.long
 TABLE_2 = Path(__file__).parents[2] / "experiments" / "table2.yaml"
 
 

@@ -18,6 +18,7 @@ from npdraw.model import NPDraw
 from npdraw.training import fabric
 from training import tiny
 
+pytestmark = pytest.mark.long
 CHANGES: tiny.Settings = {
     "checkpoint_steps": 7,
     "prior": {"dropout": 0.0},
