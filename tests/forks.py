@@ -30,11 +30,14 @@ class Fork:
     def runs(self) -> bool:
         return self.process.is_alive()
 
-    def kill(self) -> None:
-        """End it, and all that it started, as if the machine were switched off. It must not have ended before."""
-        assert self.process.pid is not None
-        os.killpg(self.process.pid, signal.SIGKILL)
-        self._ends(-signal.SIGKILL)
+    def kill(self, *others: "Fork") -> None:
+        """End it, and all that it started, as if the machine were switched off, and others on it at the same moment.
+        None must have ended before."""
+        for fork in (self, *others):
+            assert fork.process.pid is not None
+            os.killpg(fork.process.pid, signal.SIGKILL)
+        for fork in (self, *others):
+            fork._ends(-signal.SIGKILL)
 
     def finish(self) -> str:
         """Wait for it; it must succeed. Returns its output."""

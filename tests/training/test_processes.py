@@ -77,8 +77,7 @@ def two(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
         while both[0].runs() and time.monotonic() < deadline and len(tiny.rows(folder, "model")) < 8:
             time.sleep(0.01)
     finally:
-        for process in both:
-            process.kill()
+        both[0].kill(both[1])
     return folder, torchrun(folder)
 
 
