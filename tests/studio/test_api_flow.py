@@ -2,6 +2,7 @@
 
 import base64
 import io
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -55,6 +56,15 @@ def test_a_flow_is_described(model: NPDraw) -> None:
     assert about["flow"] == {"evaluations": 9, "preview": 5, "glance": 2, "own": 0.25, "free": True}
     assert about["ink"] is False and about["limits"]["evaluations"] == 99
     assert good(ask(studio(small(flow=True, free=False)), "GET", "/api/model"))["flow"]["free"] is False
+
+
+def test_a_distilled_flow_is_asked_for_no_number_that_it_cannot_take() -> None:
+    model = small(flow=True)
+    for evaluations, (preview, glance) in {1: (1, 1), 2: (2, 2), 4: (4, 2), 8: (4, 2)}.items():
+        decoder = replace(model.config.decoder, distilled=True, evaluations=evaluations)
+        model.config = replace(model.config, decoder=decoder)
+        told = good(ask(studio(model), "GET", "/api/model"))["flow"]
+        assert (told["evaluations"], told["preview"], told["glance"]) == (evaluations, preview, glance)
 
 
 def test_a_seed_is_one_picture(model: NPDraw) -> None:

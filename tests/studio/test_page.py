@@ -16,6 +16,7 @@ import struct
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -190,11 +191,15 @@ class Studio:
 
 class Studios:
     """Opens studios at an address, each in a context of its own. Pages are used again, since a new one starts a process
-    of the browser; those with options are not."""
+    of the browser; those with options are not. A link lets them begin with an empty canvas."""
 
     def __init__(self, browser: Any, address: str, kind: type[Studio]):
         self.browser, self.address, self.kind = browser, address, kind
         self.spare: list[Studio] = []
+        with urllib.request.urlopen(f"{address}/api/model") as answer:
+            model = json.load(answer)
+        cells = b"\xff\xff" * model["grid"]["rows"] * model["grid"]["columns"]
+        self.empty = f"/#d={base64.urlsafe_b64encode(cells).decode().rstrip('=')}&m={model['weights']}"
 
     @contextmanager
     def opener(self) -> Iterator[Callable[..., Studio]]:
@@ -208,7 +213,7 @@ class Studios:
                 options = {"viewport": {"width": 1440, "height": 900}, **context}
                 studio = self.kind(self.browser.new_context(**options).new_page())
             opened.append((studio, bool(context)))
-            return studio.open(self.address + where)
+            return studio.open(self.address + (where or self.empty))
 
         yield make
         for studio, own in opened:
@@ -419,7 +424,7 @@ def test_a_model_that_has_nothing_to_add_says_so(new_studio: Callable[..., Studi
     studio.page.clock.install()
     studio.page.locator("#finish").click()
     hint = studio.page.locator("#endings-hint")
-    sync.expect(hint).to_contain_text("nothing to add: erase a part")
+    sync.expect(hint).to_contain_text("Done: the model has nothing to add. Erase a part")
     assert studio.page.locator("#spoken").inner_text() == hint.inner_text()
     studio.page.clock.run_for(5500)  # longer than words in passing stay
     assert hint.is_visible() and "nothing to add" in hint.inner_text() and studio.page.locator(".ghost").count() == 0
@@ -877,7 +882,8 @@ def test_nobody_sees_or_saves_a_picture_that_nobody_drew(studio: Studio) -> None
     page = studio.page
     asked: list[str] = []
     page.on("request", lambda request: asked.append(request.url.rpartition("/")[2]))
-    studio.open(page.url)
+    page.reload()
+    page.wait_for_selector("#gallery img")
     assert studio.picture() == "" and "The picture appears here" in page.locator("#nothing").inner_text()
     page.keyboard.press("Control+s")
     assert "nothing to save yet" in studio.words()
@@ -1059,7 +1065,7 @@ def test_nothing_is_lost_when_the_page_is_loaded_again(flowing: Callable[..., Fl
 
 
 KEPT = """(change) => new Promise((resolve) => {
-  const request = indexedDB.open("npdraw", 1);
+  const request = indexedDB.open("npdraw");
   request.onsuccess = () => {
     const store = request.result.transaction("work", "readwrite").objectStore("work");
     store.openCursor().onsuccess = ({ target: { result: cursor } }) => {
@@ -1174,7 +1180,8 @@ def test_noise_and_freedom_go_with_a_drawing_of_ones_own(flowing: Callable[..., 
         page.locator("#export summary").click()
         with page.expect_download() as download:
             page.locator(f"#export [data-format={kind}]").click()
-        assert (studio.wishes[-1]["seed"], studio.wishes[-1]["freedom"]) == (noise["seed"], 1)
+        told = json.loads(download.value.path().read_text()) if kind == "json" else studio.wishes[-1]
+        assert (told["seed"], told["freedom"]) == (noise["seed"], 1)
         if kind == "gif":
             continue
         path = tmp_path / f"drawing.{kind}"
@@ -1481,6 +1488,155 @@ def test_the_controls_of_a_flow_are_there_for_a_flow_alone(studio: Studio, flowi
         assert page.evaluate("document.documentElement.scrollWidth") <= width
 
 
+# --- the first moment, works of one's own, a server that goes and comes back ---
+
+
+def test_a_new_page_begins_with_a_sample_and_something_to_try(new_studio: Callable[..., Studio]) -> None:
+    studio = new_studio("/")
+    page = studio.page
+    sample = studio.until(lambda cells: cells != EMPTY, "a sample")
+    line = page.locator("#try")
+    assert "draw a line across it" in line.inner_text() and studio.picture() != ""
+    assert page.locator("#strip li").count() == 1 and page.locator("#undo").is_disabled()
+    studio.page.locator("#board").focus()
+    page.keyboard.press("Delete" if sample[21] >= 0 else "Enter")
+    studio.until(lambda cells: cells != sample)
+    assert line.is_hidden()
+    page.wait_for_timeout(400)
+    page.reload()
+    page.wait_for_selector("#gallery img")
+    assert page.locator("#strip li").count() == 2 and line.is_hidden()
+
+
+def test_an_ending_is_seen_large_while_it_is_pointed_at(studio: Studio) -> None:
+    page = studio.page
+    studio.drag(part_of(studio, 30), studio.cell(14))
+    studio.until(lambda cells: cells[14] == 30)
+    page.locator("#finish").click()
+    page.wait_for_selector(".ghost", timeout=60000)
+    before = studio.picture()
+    ghost = page.locator(".ghost").first
+    ghost.hover()
+    image = ghost.locator("img").get_attribute("src").partition(",")[2]
+
+    def pixels(data: str) -> Any:
+        return np.asarray(Image.open(io.BytesIO(base64.b64decode(data))).convert("RGB"))
+
+    assert (pixels(studio.picture().partition(",")[2]) == pixels(image)).all() and studio.picture() != before
+    page.mouse.move(0, 0)
+    assert studio.picture() == before
+    full = drawing_of([7] * 36).to_json().encode()
+    page.set_input_files("#file", {"name": "a.json", "mimeType": "application/json", "buffer": full})
+    studio.until(lambda cells: cells == [7] * 36)
+    asked: list[Any] = []
+    page.on("request", lambda request: asked.append(request) if "complete" in request.url else None)
+    studio.tool("pen")
+    studio.drag(studio.cell(7), studio.cell(10))
+    page.wait_for_timeout(1000)  # longer than the hand rests before endings come
+    assert asked == [] and page.locator("#endings-hint").inner_text().startswith("Finish keeps")
+
+
+def test_history_and_endings_are_in_sight_on_a_small_laptop(
+    new_studio: Callable[..., Studio], flowing: Callable[..., Flowing]
+) -> None:
+    for make in (new_studio, flowing):
+        page = make(viewport={"width": 1366, "height": 768}).page
+        strip, ending = (page.locator(of).first.bounding_box() for of in ("#strip li", "#ghosts li"))
+        assert strip["y"] + strip["height"] < 768 and ending["width"] >= 100
+
+
+def test_a_server_that_went_is_waited_for(new_studio: Callable[..., Studio], tmp_path: Path) -> None:
+    studio = new_studio()
+    page = studio.page
+    studio.excused = re.compile("ERR_CONNECTION_REFUSED")
+    cells = studio.sample(5)
+    shown = studio.picture()
+
+    def saved(kind: str) -> Path:
+        page.locator("#export summary").click()
+        with page.expect_download() as download:
+            page.locator(f"#export [data-format={kind}]").click()
+        download.value.save_as(tmp_path / download.value.suggested_filename)
+        return tmp_path / download.value.suggested_filename
+
+    page.route("**/api/*", lambda route: route.abort("connectionrefused"))
+    with Image.open(saved("png")) as image, Image.open(io.BytesIO(base64.b64decode(shown[22:]))) as small:
+        scale = image.width // 28
+        assert scale > 1 and (np.asarray(image)[::scale, ::scale] == np.asarray(small)).all()
+    assert "without the drawing in it" in studio.words()
+    drawing = load_drawing(saved("json"))
+    assert torch.where(drawing.whether, drawing.what, -1).tolist() == [cells]
+    page.locator("#board").focus()
+    page.keyboard.press("Delete" if cells[21] >= 0 else "Enter")
+    studio.holds("document.getElementById('picture').className === 'stale'")
+    page.locator("#export summary").click()
+    page.locator("#export [data-format=png]").click()  # the page does not have this picture
+    studio.holds("document.getElementById('words').textContent.includes('does not answer')")
+    before = page.evaluate("window.painted")
+    page.unroute("**/api/*")
+    studio.holds("(before) => window.painted > before", before)
+    assert studio.words() == "The server is back." and studio.asked[21] != cells[21]
+    page.route("**/api/*", lambda route: route.abort("connectionrefused"))
+    page.keyboard.press("Control+z")
+    studio.holds("document.getElementById('words').textContent.includes('does not answer')")
+    page.route("**/api/model", lambda route: route.fulfill(json={"weights": "0" * 16}))
+    studio.holds("document.getElementById('words').textContent.includes('another model now')")
+
+
+def test_works_are_kept_by_name(flowing: Callable[..., Flowing]) -> None:
+    studio = flowing()
+    page = studio.page
+    page.locator("#keep").click()
+    assert "nothing to keep yet" in studio.words()
+    key = studio.keys(3)[0]
+    studio.after(lambda: page.keyboard.press(key))
+    edited, cells = studio.pixels(), studio.cells()
+    page.locator("#keep").click()
+    name = page.get_by_label("Name")
+    sync.expect(name).to_be_focused()
+    page.keyboard.type("Trees, 3 p.m.")
+    page.keyboard.press("Enter")
+    assert page.locator("[value=pen]").is_checked()  # letters of a name are no shortcuts
+    studio.after(lambda: studio.sample(2))
+    assert (studio.pixels() != edited).any()
+    page.reload()
+    page.wait_for_selector("body.ready")
+    sync.expect(name).to_have_value("Trees, 3 p.m.")
+    asked, _ = studio.after(lambda: page.get_by_label("Open Trees, 3 p.m.").click(), paints=1)
+    assert asked == [] and (studio.pixels() == edited).all() and studio.cells() == cells
+    page.once("dialog", lambda dialog: dialog.dismiss())
+    page.get_by_label("Remove Trees, 3 p.m.").click()
+    assert name.count() == 1
+    page.once("dialog", lambda dialog: dialog.accept())
+    page.get_by_label("Remove Trees, 3 p.m.").click()
+    sync.expect(name).to_have_count(0)
+    assert page.locator("#own-hint").is_visible() and (studio.pixels() == edited).all()
+
+
+def test_before_and_after_are_one_picture(flowing: Callable[..., Flowing], tmp_path: Path) -> None:
+    studio = flowing()
+    page, pixels = studio.page, opened(studio)
+    pair = page.locator("#export [data-format=pair]")
+    page.locator("#export summary").click()
+    pair.click()
+    studio.holds("document.getElementById('words').textContent.includes('Nothing is edited yet')")
+    studio.change(0)
+    studio.change(8)
+    page.locator("#export summary").click()
+    with page.expect_download() as download:
+        pair.click()
+    download.value.save_as(tmp_path / "pair.png")
+    with Image.open(tmp_path / "pair.png") as image:
+        scale = image.height // 9
+        whole = np.asarray(image)[::scale, ::scale, 0]
+    assert whole.shape == (9, 25) and (whole[:, :12] == pixels).all() and (whole[:, 13:] == studio.pixels()).all()
+    page.keyboard.down("b")  # both edits are gone
+    data = page.evaluate("document.querySelector('#picture').toDataURL()")
+    page.keyboard.up("b")
+    with Image.open(io.BytesIO(base64.b64decode(data.partition(",")[2]))) as image:
+        assert (np.asarray(image)[..., 0] == pixels).all()
+
+
 # --- where it is seen ---
 
 
@@ -1520,6 +1676,16 @@ def test_in_colour_what_nobody_drew_is_hatched_and_black_is_not(browser: Any, st
     model.bank.parts[0] = 0
     model.save_pretrained(tmp_path / "colour")
 
+    def stroke(studio: Studio) -> Any:
+        """What the parser gets of a line across the second row, and what is then in this row."""
+        sent: list[bytes] = []
+        studio.page.on("request", lambda request: sent.append(request.post_data_buffer) if "draw" in request.url else 0)
+        box = studio.page.locator("#board").bounding_box()
+        middle = box["y"] + box["height"] / 2
+        studio.drag((box["x"] + 9, middle), (box["x"] + box["width"] - 9, middle))
+        cells = studio.until(lambda cells: min(cells[3:6]) >= 0)
+        return np.frombuffer(sent[-1], np.uint8).reshape(9, 12, 3), cells
+
     def colours(studio: Studio) -> int:
         """How many there are in the board's first cell, away from its edges and its dot."""
         board = Image.open(io.BytesIO(studio.page.locator("#board").screenshot()))
@@ -1530,7 +1696,16 @@ def test_in_colour_what_nobody_drew_is_hatched_and_black_is_not(browser: Any, st
         for scheme in ("light", "dark"):
             coloured = Studio(browser.new_context(color_scheme=scheme).new_page()).open(address)
             page = coloured.page
+            page.locator("#clear").click()
+            coloured.until(lambda cells: max(cells) < 0)
             assert colours(coloured) > 1
+            width = page.locator("#width")
+            assert (width.input_value(), width.get_attribute("max")) == ("5", "8")  # of cells of 4 pixels
+            pixels, cells = stroke(coloured)
+            assert abs(pixels - np.array((0xC8, 0x30, 0x28))).max() <= 2  # and so no black
+            assert cells[:3] == [-1] * 3 == cells[6:]
+            page.locator("#clear").click()
+            coloured.until(lambda cells: max(cells) < 0)
             page.locator("#part-0").click()
             page.locator("#board").focus()
             for key in ("ArrowUp", "ArrowLeft", "Enter", "ArrowDown"):

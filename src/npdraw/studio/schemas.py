@@ -163,6 +163,7 @@ class FlowSettings(BaseModel):
 class About(BaseModel):
     name: str
     weights: Annotated[str, Field(description="The first 16 digits of the SHA-256 of the weights file")]
+    bank: Annotated[str, Field(description="The digest of the parts")]
     height: int
     width: int
     channels: int

@@ -69,6 +69,7 @@ class Service:
         return schemas.About(
             name=self.name,
             weights=self.weights,
+            bank=self.model.bank.digest,
             height=c.data.height,
             width=c.data.width,
             channels=c.data.channels,

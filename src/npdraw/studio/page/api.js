@@ -4,6 +4,7 @@
  * @typedef {object} Model the answer of GET /api/model
  * @property {string} name
  * @property {string} weights 16 hex digits
+ * @property {string} bank digest of the parts
  * @property {number} height of the picture
  * @property {number} width
  * @property {number} channels
@@ -38,6 +39,9 @@
 /** What a person should read. The message is one sentence. */
 export class Trouble extends Error {}
 
+/** The server does not answer at all. */
+export class Gone extends Trouble {}
+
 const GONE = "The server does not answer. Is npdraw studio still running?";
 const BUSY = "The server is busy. Try again in a moment.";
 const WAITS = [250, 750, 1500]; // milliseconds between attempts while the server is busy
@@ -57,7 +61,7 @@ function token() {
 const bearer = token();
 
 /** @param {number} milliseconds @param {AbortSignal} [signal] */
-function pause(milliseconds, signal) {
+export function pause(milliseconds, signal) {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(resolve, milliseconds);
     signal?.addEventListener("abort", () => (clearTimeout(timer), reject(signal.reason)), { once: true });
@@ -92,7 +96,7 @@ async function ask(path, body, signal) {
       body: body === undefined || raw ? /** @type {BodyInit} */ (body) : JSON.stringify(body),
       signal,
     }).catch((error) => {
-      throw error.name === "AbortError" ? error : new Trouble(GONE);
+      throw error.name === "AbortError" ? error : new Gone(GONE);
     });
     if (answer.ok) return answer;
     if (!isBusy(answer) || attempt === WAITS.length) throw new Trouble(await refusal(answer));

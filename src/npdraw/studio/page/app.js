@@ -1,18 +1,18 @@
 /** The studio: asks for the model, makes the parts of the page, and connects them. */
 
 import { Latest, api } from "./api.js";
+import { watch } from "./away.js";
 import { Bank } from "./bank.js";
 import { Board } from "./board.js";
-import {
-  NONE, blank, ended, fresh, fromFragment, isBlank, isUnedited, renewed, sampled, toFragment,
-} from "./drawing.js";
+import { NONE, blank, ended, fixed, fresh, isBlank, isUnedited, original, renewed, sampled } from "./drawing.js";
 import { Endings } from "./endings.js";
 import { Files } from "./files.js";
 import { Flow } from "./flow.js";
 import { Gallery } from "./gallery.js";
 import { Hand } from "./hand.js";
 import { History } from "./history.js";
-import { listen } from "./keys.js";
+import { listen, whileHeld } from "./keys.js";
+import { Link } from "./link.js";
 import { Palette } from "./palette.js";
 import { Pen } from "./pen.js";
 import { Picture } from "./picture.js";
@@ -22,6 +22,7 @@ import { Second } from "./second.js";
 import { Strip } from "./strip.js";
 import { complain, percent, quiet, say, speak } from "./words.js";
 import { Work } from "./work.js";
+import { Works } from "./works.js";
 
 const PAUSE = 800; // milliseconds from a stroke of the pen to the request for endings
 const SETTLE = 120; // milliseconds until the model is asked what it would draw in the cell; pictures come first
@@ -33,6 +34,11 @@ const element = (id) => document.getElementById(id);
  * @param {Work} work @param {import("./work.js").Kept | null} before */
 function studio(model, bank, work, before) {
   const { rows, columns } = model.grid;
+  const failed = watch(model.weights, () => {
+    show();
+    settle();
+    if (gallery.failed) gallery.fill();
+  });
   const history = new History(blank(rows * columns));
   const board = new Board(element("board"), bank);
   const picture = new Picture(element("picture"), element("nothing"), model, {
@@ -41,10 +47,10 @@ function studio(model, bank, work, before) {
     failed(error) {
       if (waiting) endings.clear();
       waiting = null;
-      complain(error);
+      failed(error);
     },
   });
-  const pen = new Pen(bank, history, complain);
+  const pen = new Pen(bank, history, { width: element("width"), colour: element("colour") }, failed);
   const strip = new Strip(element("strip"), history, bank);
   const player = new Player({
     scrubber: element("scrubber"),
@@ -55,14 +61,14 @@ function studio(model, bank, work, before) {
   const reasons = new Reasons(
     { panel: element("reasons"), text: element("reasons-text"), list: element("reasons-list"), button: element("why") },
     bank,
-    { changed: () => (player.stop(), explain()), failed: complain },
+    { changed: () => (player.stop(), explain()), failed },
   );
-  const nextLatest = new Latest(0, complain);
+  const nextLatest = new Latest(0, failed);
+  /** @type {import("./drawing.js").Drawing | null} */ let first = null; // the sample that the page began with
   let cursor = Math.floor(rows / 2) * columns + Math.floor(columns / 2);
   /** @type {number | undefined} */ let settling;
   /** @type {number | undefined} */ let pausing;
   /** @type {(() => void) | null} */ let waiting = null; // what to do when the picture is ready
-  /** @type {import("./drawing.js").Drawing | null} */ let linked = null; // the drawing of the address's fragment
 
   const flow = new Flow(model, {
     noise(noise) {
@@ -76,28 +82,32 @@ function studio(model, bank, work, before) {
       show();
     },
   });
+  const link = new Link(model, history, flow);
   const gallery = new Gallery(element("gallery"), bank, {
     told: flow.thumbnail,
-    open({ sketch, seed }) {
-      history.push(model.flow ? sampled(sketch, seed) : fresh(sketch, { seed }));
+    open(sample) {
+      history.push(drawn(sample));
       element("picture").parentElement.scrollIntoView({ block: "nearest" });
-      speak(`Sample of seed ${seed} opened`);
+      speak(`Sample of seed ${sample.seed} opened`);
     },
-    failed: complain,
+    failed,
   });
   const endings = new Endings(
     { list: element("ghosts"), hint: element("endings-hint"), dismiss: element("dismiss") },
     {
       temperature: () => gallery.temperature,
       told: (drawing) => flow.endings(drawing),
-      preview: (ghost) => board.show({ ghost }),
+      preview(ghost, image) {
+        board.show({ ghost });
+        picture.peek(image);
+      },
       take(ending, which) {
         history.push(ended(history.present, ending, Boolean(model.flow)));
         board.canvas.focus({ preventScroll: true });
         speak(`Ending ${which + 1} taken`);
       },
       found: speak,
-      failed: complain,
+      failed,
     },
   );
   const palette = new Palette(element("palette"), bank, {
@@ -131,8 +141,23 @@ function studio(model, bank, work, before) {
       second.set(drawing);
       setTool("region");
     },
-    say,
-    failed: complain,
+    save,
+    say: (text, forever) => say(text, "word", forever),
+    failed,
+  });
+  const works = new Works(work, bank, {
+    keep() {
+      if (isBlank(history.present)) return say("There is nothing to keep yet: draw, or open a sample.");
+      withPicture(
+        () => works.keep(history.present, shown(), flow.freedom),
+        () => say("It is kept when its picture is ready."),
+      );
+    },
+    open({ drawing, freedom, name }) {
+      history.push({ ...drawing });
+      flow.freedom = freedom;
+      speak(`${name} opened`);
+    },
   });
   const second = new Second(bank, {
     open: () => files.choose("b"),
@@ -145,6 +170,16 @@ function studio(model, bank, work, before) {
     begin: () => hand.begin(),
     paint: (cell) => hand.touch(cell),
   });
+
+  /** @param {import("./gallery.js").Sample} sample */
+  const drawn = ({ sketch, seed }) => (model.flow ? sampled(sketch, seed) : fresh(sketch, { seed }));
+
+  /** A new page begins with a sample, unless the person is quicker. @param {import("./gallery.js").Sample} sample */
+  function begin(sample) {
+    if (history.drawings.length > 1 || pen.busy) return;
+    first = drawn(sample);
+    history.amend(first);
+  }
 
   /** Explain the step that the player shows. */
   function explain() {
@@ -181,12 +216,23 @@ function studio(model, bank, work, before) {
     waiting = then;
   }
 
-  /** @param {"json" | "png" | "gif" | "mp4"} format */
+  /** @param {import("./files.js").Format} format */
   function save(format) {
     if (isBlank(history.present)) return say("There is nothing to save yet: draw, or open a sample.");
-    const saved = () => files.save(history.present, format, flow.file(history.present));
+    if (format === "pair") return withPicture(savePair, () => say("They are saved when the picture is ready."));
+    const saved = () => files.save(history.present, format, flow.file(history.present), shown());
     if (format === "json" && !history.present.sketch) saved();
     else withPicture(saved, () => say("The drawing is saved when its picture is ready."));
+  }
+
+  /** The drawing's picture, or null if the page does not have it. */
+  const shown = () => history.present.pixels ?? (player.whole && !model.flow ? picture.current : null);
+
+  function savePair() {
+    const { present, drawings } = history;
+    const before = original(present, drawings);
+    if (before && present.pixels && before !== present.pixels) files.pair(present, before, present.pixels);
+    else say("Nothing is edited yet: draw on the picture first.");
   }
 
   /** @param {number} cell */
@@ -235,6 +281,7 @@ function studio(model, bank, work, before) {
   /** @param {boolean} asked whether the person asked for endings, who is then told if there are none */
   function finish(asked) {
     clearTimeout(pausing);
+    if (!asked && fixed(history.present).every(Boolean)) return;
     withPicture(() => endings.ask(history.present, asked), () => endings.wait());
   }
 
@@ -244,37 +291,6 @@ function studio(model, bank, work, before) {
     endings.clear();
     quiet();
     element("export").open = false;
-  }
-
-  async function copyLink() {
-    const fragment = toFragment(history.present, model, flow.freedom);
-    setAddress(fragment);
-    if (matchMedia("(pointer: coarse)").matches && navigator.share)
-      return navigator.share({ title: document.title, url: location.href }).catch(() => {}); // or the person changed their mind
-    const copied = await navigator.clipboard?.writeText(location.href).then(() => true, () => false);
-    const where = copied ? "The link is copied. It contains" : "The link is in the address bar. It contains";
-    const what = model.flow
-      ? "the drawing, and the picture is made anew from it. A PNG keeps the picture."
-      : "the drawing itself.";
-    say(`${where} ${what}`);
-  }
-
-  /** A fragment in the address is of the drawing that is shown. @param {string} fragment "" for none */
-  function setAddress(fragment) {
-    linked = fragment ? history.present : null;
-    globalThis.history.replaceState(null, "", fragment || location.pathname + location.search);
-  }
-
-  function openLink() {
-    try {
-      const link = fromFragment(location.hash, model);
-      if (!link) return;
-      history.push(fresh(link.cells, { kept: true, noise: link.noise }));
-      linked = history.present;
-      flow.freedom = link.freedom;
-    } catch (error) {
-      complain(/** @type {Error} */ (error));
-    }
   }
 
   /** @param {number} right @param {number} down */
@@ -307,15 +323,15 @@ function studio(model, bank, work, before) {
 
   /** While it is held, show the picture before the edits. @param {boolean} held */
   function compare(held) {
-    const { base, pixels } = history.present;
-    if (base && pixels && player.whole) picture.compare(held ? base.pixels : pixels);
+    const { pixels } = history.present;
+    const before = original(history.present, history.drawings);
+    if (before && pixels && player.whole) picture.compare(held ? before : pixels);
   }
 
   const help = () => element("manual").showModal();
 
   history.addEventListener("change", () => {
     const { present } = history;
-    if (linked && linked !== present) setAddress("");
     work.changed();
     waiting = null;
     endings.clear();
@@ -327,6 +343,7 @@ function studio(model, bank, work, before) {
     element("undo").disabled = history.index === 0;
     element("redo").disabled = history.index === history.drawings.length - 1;
     element("clear").disabled = element("noise").disabled = isBlank(present);
+    element("try").hidden = present !== first;
     element("hint").hidden = !isBlank(present) || pen.down;
   });
   player.addEventListener("step", () => {
@@ -355,35 +372,14 @@ function studio(model, bank, work, before) {
   element("order").addEventListener("change", (/** @type {any} */ event) =>
     palette.sort(event.target.value === "alike"),
   );
-  element("width").addEventListener("input", () => (pen.width = element("width").valueAsNumber));
-  element("colour-label").hidden = model.channels === 1;
-  if (model.channels > 1) {
-    pen.colour = element("colour").value;
-    element("colour").addEventListener("input", () => (pen.colour = element("colour").value));
-  }
-  const hold = element("compare");
-  hold.addEventListener("pointerdown", () => compare(true));
-  for (const kind of ["pointerup", "pointerleave", "pointercancel", "blur"]) hold.addEventListener(kind, () => compare(false));
-  for (const [kind, held] of /** @type {const} */ ([["keydown", true], ["keyup", false]]))
-    hold.addEventListener(kind, (/** @type {KeyboardEvent} */ event) => /^( |Enter)$/.test(event.key) && compare(held));
-  addEventListener("keyup", (event) => event.key.toLowerCase() === "b" && compare(false));
+  whileHeld(element("compare"), "b", compare);
   element("undo").addEventListener("click", undo);
   element("redo").addEventListener("click", redo);
   element("clear").addEventListener("click", clear);
   element("finish").addEventListener("click", () => finish(true));
   element("open").addEventListener("click", () => files.choose("a"));
-  element("link").addEventListener("click", copyLink);
+  element("link").addEventListener("click", () => link.copy());
   element("help").addEventListener("click", help);
-  element("export").addEventListener("click", (/** @type {Event} */ event) => {
-    const button = /** @type {Element} */ (event.target).closest("button");
-    if (!button) return;
-    element("export").open = false;
-    save(/** @type {any} */ (button.dataset.format));
-  });
-  addEventListener("pointerdown", (event) => {
-    if (!element("export").contains(event.target)) element("export").open = false;
-  });
-  addEventListener("hashchange", openLink);
 
   const digits = Array.from({ length: 9 }, (_, i) => i);
   listen({
@@ -404,7 +400,7 @@ function studio(model, bank, work, before) {
     n: () => gallery.roll(),
     o: () => files.choose("a"),
     b: () => compare(true),
-    l: copyLink,
+    l: () => link.copy(),
     "?": help,
     "Ctrl+z": undo,
     "Ctrl+Shift+z": redo,
@@ -429,8 +425,8 @@ function studio(model, bank, work, before) {
   setCursor(cursor);
   if (before) history.restore(before.drawings, before.index);
   else history.jump(0);
-  openLink();
-  gallery.fill(false);
+  link.open();
+  gallery.fill(before || link.any ? undefined : begin);
 }
 
 try {

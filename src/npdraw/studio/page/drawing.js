@@ -177,6 +177,25 @@ export function fromJson(text, model) {
   return { cells: checked(cells, model), seed, freedom, note: notes.filter(Boolean).join(" ") };
 }
 
+/** A drawing as a file that npdraw and this page read. @param {Drawing} drawing @param {Model} model
+ * @param {number} freedom */
+export function toJson({ cells, seed, noise }, { name, weights, bank, flow }, freedom) {
+  const row = {
+    what: cells.map((part) => Math.max(part, 0)),
+    where: cells.map((part, cell) => (part === NONE ? 0 : cell)),
+    whether: cells.map((part) => Number(part !== NONE)),
+  };
+  const file = { format: "npdraw-drawing", version: 1, steps: cells.length, drawings: [row], model: name, weights, bank };
+  return JSON.stringify({ ...file, seed: flow ? noise : seed, freedom: flow ? freedom : null });
+}
+
+/** The picture that the edits of a drawing began with, or null. It is looked for in the history.
+ * @param {Drawing} drawing @param {Drawing[]} history @returns {Uint8Array | null} */
+export function original({ base }, history) {
+  const made = base && history.find((one) => one.pixels === base.pixels && one.base && !isUnedited(one));
+  return made ? original(made, history) : base && base.pixels;
+}
+
 /** The fragment of a link. @param {Drawing} drawing @param {Model} model @param {number} freedom */
 export function toFragment({ cells, noise }, { weights, flow }, freedom) {
   const bytes = new Uint8Array(cells.length * 2);

@@ -10,7 +10,7 @@ const SEEDS = 2 ** 32;
 const FIRST = "The picture is made first …";
 const THINKING = "The model is thinking …";
 const FINISH = "Finish keeps what you drew, and draws the rest.";
-const NOTHING = "The model has nothing to add: erase a part, and it draws there anew, or begin with an empty canvas.";
+const NOTHING = "Done: the model has nothing to add. Erase a part, and it draws there anew, or begin with an empty canvas.";
 
 /** @typedef {{cells: number[], sketch: number[], image: string}} Ending sketch: as the model drew it, before a flow */
 
@@ -23,7 +23,7 @@ export class Endings {
    * @param {object} on
    * @param {() => number} on.temperature
    * @param {(drawing: import("./drawing.js").Drawing) => object} on.told what a flow needs beside it
-   * @param {(cells: number[] | null) => void} on.preview
+   * @param {(cells: number[] | null, image: HTMLImageElement | null) => void} on.preview while one is pointed at
    * @param {(ending: Ending, which: number) => void} on.take
    * @param {(words: string) => void} on.found says what there is to take
    * @param {(error: Error) => void} on.failed
@@ -80,7 +80,7 @@ export class Endings {
   clear() {
     this.latest.cancel();
     this.#endings = [];
-    this.on.preview(null);
+    this.on.preview(null, null);
     this.parts.list.ariaBusy = "false";
     this.parts.list.replaceChildren(...Array.from({ length: COUNT }, () => document.createElement("li")));
     this.parts.hint.textContent = FINISH;
@@ -119,8 +119,8 @@ export class Endings {
     button.title = `Take this ending (Shift+${i + 1})`;
     button.append(picture);
     button.addEventListener("click", () => this.take(i));
-    for (const kind of ["pointerenter", "focus"]) button.addEventListener(kind, () => this.on.preview(cells));
-    for (const kind of ["pointerleave", "blur"]) button.addEventListener(kind, () => this.on.preview(null));
+    for (const kind of ["pointerenter", "focus"]) button.addEventListener(kind, () => this.on.preview(cells, picture));
+    for (const kind of ["pointerleave", "blur"]) button.addEventListener(kind, () => this.on.preview(null, null));
     entry.append(button);
     return entry;
   }

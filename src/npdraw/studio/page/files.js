@@ -1,8 +1,8 @@
 /** Files in and out: images (opened, dropped, pasted), drawings as JSON, and exports. */
 
-import { Trouble, api } from "./api.js";
-import { fresh, fromJson } from "./drawing.js";
-import { fromBase64 } from "./pixels.js";
+import { Gone, Trouble, api } from "./api.js";
+import { fresh, fromJson, toJson } from "./drawing.js";
+import { fromBase64, toImage } from "./pixels.js";
 
 const LARGE = 2048; // pixels of a side above which an image is made smaller before it is sent
 const KINDS = /^image\/(png|jpeg|webp|gif|bmp)$/; // that the server reads
@@ -13,6 +13,7 @@ const element = (id) => /** @type {HTMLElement} */ (document.getElementById(id))
 
 /** @typedef {import("./drawing.js").Drawing} Drawing */
 /** @typedef {"a" | "b"} Target the drawing, or image B */
+/** @typedef {"json" | "png" | "pair" | "gif" | "mp4"} Format */
 
 export class Files {
   #dialog = /** @type {HTMLDialogElement} */ (element("reading"));
@@ -23,7 +24,8 @@ export class Files {
    * @param {import("./bank.js").Bank} bank
    * @param {object} on
    * @param {(drawing: Drawing, target: Target, freedom?: number | null) => void} on.opened freedom: the file's
-   * @param {(text: string) => void} on.say
+   * @param {(format: Format) => void} on.save
+   * @param {(text: string, forever?: boolean) => void} on.say
    * @param {(error: Error) => void} on.failed
    */
   constructor(bank, on) {
@@ -35,6 +37,7 @@ export class Files {
       if (file) this.open(file, this.#target);
     });
     this.#watchDrops();
+    this.#watchMenu();
     addEventListener("paste", (event) => {
       const [file] = event.clipboardData?.files ?? [];
       if (file) this.open(file, "a");
@@ -115,22 +118,72 @@ export class Files {
     );
   }
 
-  /** @param {Drawing} drawing @param {"json" | "png" | "gif" | "mp4"} format
-   * @param {object} told what a flow needs beside it */
-  async save({ cells, seed }, format, told) {
-    const { name, height, width } = this.bank.model;
-    const scale = Math.max(1, Math.min(32, Math.round(SHOWN / Math.max(height, width))));
+  /** Save a drawing. The server makes pictures and films. While it is gone, the page saves the picture that it shows,
+   * without the drawing in it.
+   * @param {Drawing} drawing @param {Format} format @param {{freedom?: number}} told what a flow needs beside it
+   * @param {Uint8Array | null} shown the drawing's picture, if the page has it */
+  async save(drawing, format, told, shown) {
+    const { cells, seed } = drawing;
+    const wish = { cells, format, scale: this.#scale, ...(seed === null ? {} : { seed }), ...told };
     try {
-      const made = await api.export({ cells, format, scale, ...(seed === null ? {} : { seed }), ...told });
-      const link = document.createElement("a");
-      link.href = URL.createObjectURL(made);
-      link.download = `${name}${seed === null ? "" : `-${seed}`}.${format}`;
-      link.click();
-      setTimeout(() => URL.revokeObjectURL(link.href), 10000);
-      this.on.say(`Saved as ${link.download}.`);
+      if (format === "json") {
+        const text = toJson(drawing, this.bank.model, told.freedom ?? 0);
+        return this.#download(new Blob([text, "\n"], { type: "application/json" }), drawing, format);
+      }
+      if (format !== "png") this.on.say("The film is being made …", true);
+      this.#download(await api.export(wish), drawing, format);
     } catch (error) {
-      this.on.failed(/** @type {Error} */ (error));
+      if (!(error instanceof Gone && format === "png" && shown)) return this.on.failed(/** @type {Error} */ (error));
+      await this.#draw([shown], drawing, "png");
+      this.on.say("The server does not answer. The picture is saved, but without the drawing in it.");
     }
+  }
+
+  /** Save the pictures before and after the edits, side by side.
+   * @param {Drawing} drawing @param {Uint8Array} before @param {Uint8Array} after */
+  pair = (drawing, before, after) => this.#draw([before, after], drawing, "before-after.png");
+
+  /** How many times larger an exported picture is. */
+  get #scale() {
+    const { height, width } = this.bank.model;
+    return Math.max(1, Math.min(32, Math.round(SHOWN / Math.max(height, width))));
+  }
+
+  /** Save pictures side by side as a PNG. @param {Uint8Array[]} pictures @param {Drawing} drawing @param {string} end */
+  async #draw(pictures, drawing, end) {
+    const [{ model }, scale] = [this.bank, this.#scale];
+    const canvas = new OffscreenCanvas((model.width * pictures.length + pictures.length - 1) * scale, model.height * scale);
+    const context = /** @type {OffscreenCanvasRenderingContext2D} */ (canvas.getContext("2d"));
+    context.imageSmoothingEnabled = false;
+    for (const [i, pixels] of pictures.entries()) {
+      const [x, image] = [i * (model.width + 1) * scale, await createImageBitmap(toImage(pixels, model))];
+      context.drawImage(image, x, 0, model.width * scale, model.height * scale);
+    }
+    this.#download(await canvas.convertToBlob(), drawing, end);
+  }
+
+  /** @param {Blob} made @param {Drawing} drawing @param {string} end of the file's name */
+  #download(made, { seed }, end) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(made);
+    link.download = `${this.bank.model.name}${seed === null ? "" : `-${seed}`}.${end}`;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 10000);
+    this.on.say(`Saved as ${link.download}.`);
+  }
+
+  #watchMenu() {
+    const menu = /** @type {HTMLDetailsElement} */ (element("export"));
+    element("pair").hidden = !this.bank.model.flow;
+    menu.addEventListener("click", (event) => {
+      const button = /** @type {Element} */ (event.target).closest("button");
+      if (!button) return;
+      menu.open = false;
+      this.on.save(/** @type {Format} */ (button.dataset.format));
+    });
+    addEventListener("pointerdown", (event) => {
+      if (!menu.contains(/** @type {Node} */ (event.target))) menu.open = false;
+    });
   }
 
   #watchDrops() {

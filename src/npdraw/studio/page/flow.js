@@ -20,7 +20,8 @@ export class Flow {
    */
   constructor({ flow }, on) {
     this.flow = flow;
-    field("flow").hidden = field("manual-flow").hidden = !flow;
+    field("flow").hidden = field("manual-flow").hidden = field("try-flow").hidden = !flow;
+    field("try-plain").hidden = Boolean(flow);
     field("freedom-label").hidden = this.#note.hidden = !flow?.free;
     this.#freedom.addEventListener("input", () => this.#tell());
     this.#freedom.addEventListener("input", on.freedom);

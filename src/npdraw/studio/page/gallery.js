@@ -28,7 +28,9 @@ export class Gallery {
     this.bank = bank;
     this.on = on;
     this.count = Math.min(COUNT, model.limits.samples);
+    this.failed = false; // whether the last samples could not be made
     this.latest = new Latest(0, (error) => {
+      this.failed = true;
       list.ariaBusy = "false";
       on.failed(error);
     });
@@ -36,12 +38,12 @@ export class Gallery {
     this.#temperature.value = String(model.temperature);
     for (const slider of [this.#temperature, this.#topP]) {
       slider.addEventListener("input", () => this.#label());
-      slider.addEventListener("change", () => this.fill(false));
+      slider.addEventListener("change", () => this.fill());
     }
     field("dice").addEventListener("click", () => this.roll());
     field("new").addEventListener("submit", (event) => {
       event.preventDefault();
-      this.fill(true);
+      this.fill(on.open);
     });
     this.#label();
   }
@@ -65,21 +67,22 @@ export class Gallery {
   /** Make a new drawing from a random seed. */
   roll() {
     this.#seed.value = String(Math.floor(Math.random() * SEEDS));
-    this.fill(true);
+    this.fill(this.on.open);
   }
 
   /** Show samples of the form's seed and the seeds after it.
-   * @param {boolean} open whether the first becomes the drawing */
+   * @param {(sample: Sample) => void} [open] what to do with the first */
   fill(open) {
     if (!this.#seed.reportValidity()) return;
     this.list.ariaBusy = "true";
     this.latest.run(async (signal) => {
+      this.failed = false;
       const [seed, top_p] = [this.#seed.valueAsNumber, this.#topP.valueAsNumber];
       const wish = { seed, count: this.count, temperature: this.temperature, top_p };
       const { samples } = await api.sample({ ...wish, images: !this.bank.model.flow }, signal);
       this.list.ariaBusy = "false";
       this.list.replaceChildren(...samples.map((sample) => this.#entry(sample)));
-      if (open) this.on.open(samples[0]);
+      open?.(samples[0]);
       const pictures = this.list.querySelectorAll("img");
       for (const [i, { sketch, seed, image }] of samples.entries()) {
         if (image) continue;

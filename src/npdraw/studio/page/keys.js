@@ -36,9 +36,20 @@ function nameOf(event) {
 /** Whether the focused control uses this key itself. @param {KeyboardEvent} event */
 function taken(event) {
   const target = /** @type {Element} */ (event.target);
-  if (event.ctrlKey || event.metaKey) return target.matches("input[type=number]") && event.key !== "s";
+  const typed = target.matches("input[type=number], input[type=text]");
+  if (event.ctrlKey || event.metaKey) return typed && event.key !== "s";
   if (event.key === "Escape") return false;
-  if (target.matches("input[type=number]")) return true;
+  if (typed) return true;
   if (target.matches("input")) return /^(Arrow|Home|End|Page| |Enter)/.test(event.key);
   return target !== clicked && target.matches("button, summary, a") && /^( |Enter)$/.test(event.key);
+}
+
+/** Tell while a button or a key is held. @param {HTMLElement} button @param {string} letter
+ * @param {(held: boolean) => void} tell */
+export function whileHeld(button, letter, tell) {
+  button.addEventListener("pointerdown", () => tell(true));
+  for (const kind of ["pointerup", "pointerleave", "pointercancel", "blur"]) button.addEventListener(kind, () => tell(false));
+  for (const [kind, held] of /** @type {const} */ ([["keydown", true], ["keyup", false]]))
+    button.addEventListener(kind, (event) => /^( |Enter)$/.test(event.key) && tell(held));
+  addEventListener("keyup", (event) => event.key.toLowerCase() === letter && tell(false));
 }

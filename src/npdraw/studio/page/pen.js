@@ -1,4 +1,7 @@
-/** The pen: freehand on a bitmap of the picture's size, which the server parses into parts while the hand moves. */
+/** The pen: freehand on a bitmap of the picture's size, which the server parses into parts while the hand moves.
+ *
+ * In colour, black is a part like any other. There the bitmap is transparent where nothing is drawn, and the parser gets
+ * the pen's colour in its place: a line across an empty cell makes a part of this colour, not one that is half black. */
 
 import { Latest, api } from "./api.js";
 import { put } from "./drawing.js";
@@ -15,9 +18,10 @@ export class Pen {
 
   /**
    * @param {import("./bank.js").Bank} bank @param {import("./history.js").History} history
+   * @param {{width: HTMLInputElement, colour: HTMLInputElement}} controls
    * @param {(error: Error) => void} failed
    */
-  constructor(bank, history, failed) {
+  constructor(bank, history, { width, colour }, failed) {
     const { model } = bank;
     this.bank = bank;
     this.history = history;
@@ -31,8 +35,23 @@ export class Pen {
     this.canvas.height = model.height;
     this.context = /** @type {CanvasRenderingContext2D} */ (this.canvas.getContext("2d", { willReadFrequently: true }));
     this.context.lineCap = this.context.lineJoin = "round";
-    this.width = 2.5;
-    this.colour = model.inverted ? "#000" : "#fff";
+    this.clear = model.channels > 1;
+    /** @type {HTMLElement} */ (colour.parentElement).hidden = !this.clear;
+    if (this.clear) {
+      const cell = (model.grid.part * model.width) / model.canvas.width;
+      [width.max, width.value] = [2 * cell, 1.25 * cell].map(String); // wide enough to decide a cell's part
+    } else {
+      colour.value = model.inverted ? "#000000" : "#ffffff";
+    }
+    this.controls = { width, colour };
+  }
+
+  get width() {
+    return this.controls.width.valueAsNumber;
+  }
+
+  get colour() {
+    return this.controls.colour.value;
   }
 
   /** Whether the hand is down. */
@@ -48,8 +67,10 @@ export class Pen {
   /** The bitmap of a drawing: what the pen drew, or its parts. @param {import("./drawing.js").Drawing} drawing */
   load(drawing) {
     const { width, height } = this.canvas;
+    const parts = this.clear ? this.bank.render(drawing.cells) : this.bank.thumbnail(drawing.cells);
     this.context.imageSmoothingEnabled = false;
-    this.context.drawImage(this.bank.thumbnail(drawing.cells), 0, 0, width, height);
+    this.context.clearRect(0, 0, width, height);
+    this.context.drawImage(parts, 0, 0, width, height);
     if (drawing.ink) this.context.putImageData(new ImageData(new Uint8ClampedArray(drawing.ink), width, height), 0, 0);
   }
 
@@ -87,11 +108,18 @@ export class Pen {
     const [stroke, ink, before] = [/** @type {Stroke} */ (this.#stroke), this.#pixels(), this.#before];
     this.#unread = ink;
     this.latest.run(async (signal) => {
-      const { cells } = await api.draw(fromImage(ink, this.bank.model), signal);
+      const { cells } = await api.draw(fromImage(this.#filled(ink), this.bank.model), signal);
       const hit = this.#hit(before, ink);
       stroke.set(put(stroke.base, new Map([...hit].map((cell) => [cell, cells[cell]])), ink));
       if (this.#unread === ink) this.#settle();
     });
+  }
+
+  /** A bitmap with the pen's colour where it is transparent. @param {Uint8ClampedArray} ink */
+  #filled(ink) {
+    if (!this.clear) return ink;
+    const fill = [1, 3, 5].map((at) => parseInt(this.colour.slice(at, at + 2), 16));
+    return ink.map((value, i) => (i % 4 === 3 ? 255 : mixed(value, fill[i % 4], ink[i - (i % 4) + 3] / 255)));
   }
 
   #settle() {
@@ -108,7 +136,7 @@ export class Pen {
     const { canvas, grid, height, width } = this.bank.model;
     const hit = new Set();
     for (let i = 0; i < a.length; i += 4) {
-      if (a[i] === b[i] && a[i + 1] === b[i + 1] && a[i + 2] === b[i + 2]) continue;
+      if ([0, 1, 2, 3].every((c) => a[i + c] === b[i + c])) continue;
       const [x, y] = [(i / 4) % width, Math.floor(i / 4 / width)];
       const column = Math.floor((((x + 0.5) * canvas.width) / width + grid.left) / grid.part);
       const row = Math.floor((((y + 0.5) * canvas.height) / height + grid.top) / grid.part);
@@ -117,3 +145,6 @@ export class Pen {
     return hit;
   }
 }
+
+/** @param {number} above @param {number} below @param {number} alpha of the one above */
+const mixed = (above, below, alpha) => Math.round(alpha * above + (1 - alpha) * below);

@@ -19,6 +19,7 @@ const FAILED = "The picture could not be made.";
 export class Picture {
   /** @type {{sketch: import("./drawing.js").Sketch} | null} */ #opening = null; // whose picture is being made
   #changed = -REST; // when a picture was last asked for
+  /** @type {Uint8Array | null} */ shown = null; // the picture, or null for words
 
   /**
    * @param {HTMLCanvasElement} canvas @param {HTMLElement} nothing the words @param {import("./api.js").Model} model
@@ -48,6 +49,11 @@ export class Picture {
     return this.latest.busy || this.full.busy;
   }
 
+  /** The picture of the drawing that was to be shown last, or null if it is not ready. */
+  get current() {
+    return this.busy || this.canvas.classList.contains("stale") ? null : this.shown;
+  }
+
   /** Show a drawing's picture. If it is ready, it is painted at once. Else a flow makes a preview, then the full one.
    * While the drawing changes, it makes pictures of even fewer evaluations. Each of these is shown before the next one
    * is begun, so that a moving hand sees pictures. A newer request cancels a full picture, except for that of a sketch
@@ -61,7 +67,8 @@ export class Picture {
     const shown = steps ? { ...drawing, cells: steps, base: null, pixels: null, sketch: null } : drawing;
     if (isBlank(shown)) {
       this.latest.cancel();
-      this.#reveal(false);
+      this.shown = null;
+      this.#reveal();
       this.nothing.textContent = steps ? UNDRAWN : INVITATION;
       return;
     }
@@ -87,6 +94,13 @@ export class Picture {
   /** Show the picture that the present one is an edit of, or the present one again. @param {Uint8Array} pixels */
   compare(pixels) {
     if (!this.busy) this.#paint(pixels);
+  }
+
+  /** Show an image for a moment, or the picture again. @param {HTMLImageElement | null} image */
+  peek(image) {
+    if (image) this.canvas.getContext("2d")?.drawImage(image, 0, 0);
+    else if (this.shown) this.#put(this.shown);
+    this.#reveal(image !== null || this.shown !== null);
   }
 
   /** How a flow makes the pictures before the full one. @param {import("./api.js").Flow} flow */
@@ -117,14 +131,20 @@ export class Picture {
   /** @param {Uint8Array} pixels @param {AbortSignal} [signal] */
   #paint(pixels, signal) {
     signal?.throwIfAborted();
-    this.canvas.getContext("2d")?.putImageData(toImage(pixels, this.model), 0, 0);
+    this.shown = pixels;
+    this.#put(pixels);
     this.canvas.classList.remove("stale");
-    this.#reveal(true);
+    this.#reveal();
     this.canvas.dispatchEvent(new Event("painted"));
   }
 
+  /** @param {Uint8Array} pixels */
+  #put(pixels) {
+    this.canvas.getContext("2d")?.putImageData(toImage(pixels, this.model), 0, 0);
+  }
+
   /** @param {boolean} any whether there is a picture to show */
-  #reveal(any) {
+  #reveal(any = this.shown !== null) {
     this.canvas.hidden = !any;
     this.nothing.hidden = any;
   }

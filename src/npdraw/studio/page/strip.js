@@ -27,8 +27,8 @@ export class Strip {
       button.ariaLabel = `Drawing ${i + 1} of ${entries.length}`;
       button.ariaCurrent = String(i === index);
     });
-    const [current, { scrollWidth }] = [entries[index], this.list];
-    if (scrollWidth > this.list.clientWidth) this.list.scrollLeft = current.offsetLeft - this.list.clientWidth / 2;
+    const { offsetLeft, offsetTop } = entries[index];
+    this.list.scrollTo(offsetLeft - this.list.clientWidth / 2, offsetTop - this.list.clientHeight / 2);
   }
 
   /** @param {import("./drawing.js").Drawing} drawing */

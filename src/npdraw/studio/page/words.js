@@ -1,6 +1,6 @@
 /** What the page says: a visible line (which screen readers read too), and a line for screen readers alone. */
 
-import { Trouble } from "./api.js";
+import { Gone, Trouble } from "./api.js";
 
 const line = /** @type {HTMLElement} */ (document.getElementById("words"));
 const ear = /** @type {HTMLElement} */ (document.getElementById("spoken"));
@@ -22,7 +22,7 @@ export function quiet() {
  * @param {Error} error @param {boolean} [forever] */
 export function complain(error, forever = false) {
   if (error.name === "AbortError") return;
-  if (error instanceof Trouble) return say(error.message, "trouble", forever);
+  if (error instanceof Trouble) return say(error.message, "trouble", forever || error instanceof Gone);
   say("Something in this page went wrong. Save the drawing and load the page again.", "trouble", forever);
   console.error(error);
 }

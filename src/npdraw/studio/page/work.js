@@ -1,8 +1,9 @@
 /** The work of this page in the browser's own database (IndexedDB), so that closing or reloading the page loses nothing.
- * The browser keeps it for this address. There is one entry for each model, by the hash of its weights. Where the browser
- * has no such database, as in some private windows, nothing is kept and the page works as before. */
+ * The browser keeps it for this address. There is one entry for each model, by the hash of its weights. Beside it are the
+ * works that the person keeps, each with a number. Where the browser has no such database, as in some private windows,
+ * nothing is kept and the page works as before. */
 
-const [DATABASE, STORE] = ["npdraw", "work"];
+const [DATABASE, STORE, WORKS] = ["npdraw", "work", "works"];
 const TOOLS = ["pen", "part", "erase", "region"];
 const PAUSE = 200; // milliseconds from a change to its writing
 
@@ -16,8 +17,11 @@ const done = (request) =>
   });
 
 async function database() {
-  const request = indexedDB.open(DATABASE, 1);
-  request.onupgradeneeded = () => request.result.createObjectStore(STORE);
+  const request = indexedDB.open(DATABASE, 2);
+  request.onupgradeneeded = ({ oldVersion }) => {
+    if (oldVersion < 1) request.result.createObjectStore(STORE);
+    request.result.createObjectStore(WORKS, { keyPath: "id", autoIncrement: true });
+  };
   const opened = await done(request);
   opened.onversionchange = () => opened.close(); // a newer page in another tab may change it
   return opened;
@@ -53,6 +57,21 @@ export class Work {
     const kept = store && (await done(store.get(this.weights)).catch(() => null));
     return isWhole(kept, cells) ? kept : null;
   }
+
+  /** The works that the person keeps, of this model. @returns {Promise<import("./works.js").Kept[]>} */
+  async works() {
+    const all = this.database ? await done(this.#works("readonly").getAll()) : [];
+    return all.filter(({ weights }) => weights === this.weights);
+  }
+
+  /** Keep a work, or change one that is kept. @param {import("./works.js").Kept} kept */
+  keep = async (kept) => done(this.#works("readwrite").put(kept));
+
+  /** @param {number} id */
+  remove = async (id) => done(this.#works("readwrite").delete(id));
+
+  /** @param {IDBTransactionMode} mode */
+  #works = (mode) => /** @type {IDBDatabase} */ (this.database).transaction(WORKS, mode).objectStore(WORKS);
 
   /** Write what `present` returns, soon. */
   changed() {
