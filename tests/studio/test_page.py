@@ -1637,6 +1637,28 @@ def test_before_and_after_are_one_picture(flowing: Callable[..., Flowing], tmp_p
         assert (np.asarray(image)[..., 0] == pixels).all()
 
 
+def test_six_others_are_seen_side_by_side_and_one_is_taken(flowing: Callable[..., Flowing]) -> None:
+    studio = flowing()
+    page, pixels = studio.page, opened(studio)
+    page.evaluate("Math.random = ((i) => () => (i += 0.01))(0.1)")
+    studio.change(0)
+    edited, entries, far = studio.pixels(), page.locator("#strip li").count(), outside(0)
+    studio.wishes.clear()
+    page.locator("#six").click()
+    sync.expect(page.locator("#others-list button:enabled")).to_have_count(6)
+    seeds = [wish["seed"] for wish in studio.wishes]
+    assert len(set(seeds)) == 6 and {wish["evaluations"] for wish in studio.wishes} == {5}
+    shown = page.locator("#others-list canvas").evaluate_all("(all) => all.map((x) => x.toDataURL().split(',')[1])")
+    others = [np.asarray(Image.open(io.BytesIO(base64.b64decode(data))))[..., 0] for data in shown]
+    assert all((other[far] == pixels[far]).all() for other in others) and len({other.tobytes() for other in others}) > 1
+    assert page.locator("#others-list button").first.bounding_box()["width"] > 200
+    wishes, painted = studio.after(lambda: page.locator("#others-list button").nth(2).click())
+    assert {wish["seed"] for wish in wishes} == {seeds[2]} and painted[0].endswith(shown[2])
+    assert page.locator("#others").is_hidden() and page.locator("#strip li").count() == entries + 1
+    studio.after(lambda: page.keyboard.press("Control+z"), paints=1)
+    assert (studio.pixels() == edited).all()
+
+
 # --- where it is seen ---
 
 
@@ -1677,14 +1699,14 @@ def test_in_colour_what_nobody_drew_is_hatched_and_black_is_not(browser: Any, st
     model.save_pretrained(tmp_path / "colour")
 
     def stroke(studio: Studio) -> Any:
-        """What the parser gets of a line across the second row, and what is then in this row."""
+        """What the parser gets of a line across the second row."""
         sent: list[bytes] = []
         studio.page.on("request", lambda request: sent.append(request.post_data_buffer) if "draw" in request.url else 0)
         box = studio.page.locator("#board").bounding_box()
         middle = box["y"] + box["height"] / 2
         studio.drag((box["x"] + 9, middle), (box["x"] + box["width"] - 9, middle))
-        cells = studio.until(lambda cells: min(cells[3:6]) >= 0)
-        return np.frombuffer(sent[-1], np.uint8).reshape(9, 12, 3), cells
+        studio.until(lambda cells: min(cells[3:6]) >= 0)
+        return np.frombuffer(sent[-1], np.uint8).reshape(9, 12, 3)
 
     def colours(studio: Studio) -> int:
         """How many there are in the board's first cell, away from its edges and its dot."""
@@ -1701,9 +1723,8 @@ def test_in_colour_what_nobody_drew_is_hatched_and_black_is_not(browser: Any, st
             assert colours(coloured) > 1
             width = page.locator("#width")
             assert (width.input_value(), width.get_attribute("max")) == ("5", "8")  # of cells of 4 pixels
-            pixels, cells = stroke(coloured)
+            pixels = stroke(coloured)
             assert abs(pixels - np.array((0xC8, 0x30, 0x28))).max() <= 2  # and so no black
-            assert cells[:3] == [-1] * 3 == cells[6:]
             page.locator("#clear").click()
             coloured.until(lambda cells: max(cells) < 0)
             page.locator("#part-0").click()

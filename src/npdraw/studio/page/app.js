@@ -13,6 +13,7 @@ import { Hand } from "./hand.js";
 import { History } from "./history.js";
 import { listen, whileHeld } from "./keys.js";
 import { Link } from "./link.js";
+import { Others } from "./others.js";
 import { Palette } from "./palette.js";
 import { Pen } from "./pen.js";
 import { Picture } from "./picture.js";
@@ -148,10 +149,7 @@ function studio(model, bank, work, before) {
   const works = new Works(work, bank, {
     keep() {
       if (isBlank(history.present)) return say("There is nothing to keep yet: draw, or open a sample.");
-      withPicture(
-        () => works.keep(history.present, shown(), flow.freedom),
-        () => say("It is kept when its picture is ready."),
-      );
+      withPicture(() => works.keep(history.present, shown(), flow.freedom), soon);
     },
     open({ drawing, freedom, name }) {
       history.push({ ...drawing });
@@ -159,6 +157,7 @@ function studio(model, bank, work, before) {
       speak(`${name} opened`);
     },
   });
+  const others = new Others(flow, (drawing) => history.push(drawing), failed);
   const second = new Second(bank, {
     open: () => files.choose("b"),
     copy: () => second.set(history.present),
@@ -176,7 +175,7 @@ function studio(model, bank, work, before) {
 
   /** A new page begins with a sample, unless the person is quicker. @param {import("./gallery.js").Sample} sample */
   function begin(sample) {
-    if (history.drawings.length > 1 || pen.busy) return;
+    if (history.drawings.length > 1 || !isBlank(history.present) || pen.busy) return;
     first = drawn(sample);
     history.amend(first);
   }
@@ -216,13 +215,15 @@ function studio(model, bank, work, before) {
     waiting = then;
   }
 
+  const soon = () => say("This is done as soon as the picture is ready.");
+
   /** @param {import("./files.js").Format} format */
   function save(format) {
     if (isBlank(history.present)) return say("There is nothing to save yet: draw, or open a sample.");
-    if (format === "pair") return withPicture(savePair, () => say("They are saved when the picture is ready."));
+    if (format === "pair") return withPicture(savePair, soon);
     const saved = () => files.save(history.present, format, flow.file(history.present), shown());
     if (format === "json" && !history.present.sketch) saved();
-    else withPicture(saved, () => say("The drawing is saved when its picture is ready."));
+    else withPicture(saved, soon);
   }
 
   /** The drawing's picture, or null if the page does not have it. */
@@ -342,7 +343,7 @@ function studio(model, bank, work, before) {
     settle();
     element("undo").disabled = history.index === 0;
     element("redo").disabled = history.index === history.drawings.length - 1;
-    element("clear").disabled = element("noise").disabled = isBlank(present);
+    for (const id of ["clear", "noise", "six"]) element(id).disabled = isBlank(present);
     element("try").hidden = present !== first;
     element("hint").hidden = !isBlank(present) || pen.down;
   });
@@ -373,6 +374,7 @@ function studio(model, bank, work, before) {
     palette.sort(event.target.value === "alike"),
   );
   whileHeld(element("compare"), "b", compare);
+  element("six").addEventListener("click", () => withPicture(() => others.show(history.present), soon));
   element("undo").addEventListener("click", undo);
   element("redo").addEventListener("click", redo);
   element("clear").addEventListener("click", clear);
@@ -426,7 +428,7 @@ function studio(model, bank, work, before) {
   if (before) history.restore(before.drawings, before.index);
   else history.jump(0);
   link.open();
-  gallery.fill(before || link.any ? undefined : begin);
+  gallery.fill(link.any ? undefined : begin);
 }
 
 try {

@@ -66,7 +66,7 @@ export class Works {
     open.className = "thumb";
     open.append(this.#thumbnail(kept));
     open.addEventListener("click", () => this.on.open(kept));
-    [name.type, name.value, name.maxLength, name.ariaLabel] = ["text", kept.name, 60, "Name"];
+    [name.type, name.value, name.maxLength, name.ariaLabel] = ["text", kept.name, 60, "Name of this work"];
     name.addEventListener("change", () => {
       kept.name = name.value = name.value.trim() || kept.name;
       tell();
