@@ -68,7 +68,8 @@ def stroke(page: Page, *points: tuple[float, float]) -> None:
 
 
 def pen(page: Page) -> None:
-    """Draw part of a digit, and wait for the model's endings."""
+    """Draw part of a digit on an empty canvas, and wait for the model's endings."""
+    page.locator("#clear").click()
     stroke(page, *SEVEN)
     page.wait_for_selector(".ghost", timeout=60000)
 
