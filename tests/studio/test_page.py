@@ -484,6 +484,23 @@ def test_two_quick_strokes_are_both_kept(studio: Studio) -> None:
     studio.page.unroute_all(behavior="ignoreErrors")
 
 
+def test_a_lasso_takes_the_cells_inside_of_it(studio: Studio) -> None:
+    full = drawing_of([7] * 36).to_json().encode()
+    studio.page.set_input_files("#file", {"name": "a.json", "mimeType": "application/json", "buffer": full})
+    studio.until(lambda cells: cells == [7] * 36)
+    assert studio.page.locator("#lasso").is_hidden()
+    studio.tool("erase")
+    studio.page.get_by_label("Lasso").check()
+    entries = studio.page.locator("#strip li").count()
+    studio.drag(*(studio.cell(cell) for cell in (0, 3, 21, 18)))  # their middles are on the line, or beside it
+    inside = {7, 8, 13, 14}
+    cells = studio.until(lambda cells: min(cells) < 0)
+    assert inside <= {i for i in range(36) if cells[i] < 0} <= inside | {0, 1, 2, 3, 6, 9, 12, 15, 18, 19, 20, 21}
+    assert studio.page.locator("#strip li").count() == entries + 1
+    studio.page.mouse.click(*studio.cell(35))
+    studio.until(lambda now: now[35] == -1 and now[:35] == cells[:35])
+
+
 def test_regions_of_another_image(studio: Studio) -> None:
     drawn = studio.sample(0)
     studio.tool("region")

@@ -2,6 +2,8 @@
 
 import { NONE } from "./drawing.js";
 
+/** @typedef {{x: number, y: number}} Point in fractions of the canvas */
+
 /**
  * @typedef {object} View what a board shows
  * @property {number[]} cells
@@ -11,6 +13,7 @@ import { NONE } from "./drawing.js";
  * @property {number} cursor a cell, or NONE
  * @property {boolean} faint whether the cursor is shown faintly, as with the pen, which does not need it
  * @property {number} hover a cell under the pointer, or NONE
+ * @property {Point[]} lasso the line that is being drawn around cells
  */
 
 export class Board {
@@ -23,7 +26,7 @@ export class Board {
     this.bank = bank;
     this.context = /** @type {CanvasRenderingContext2D} */ (canvas.getContext("2d"));
     /** @type {View} */
-    this.view = { cells: [], ink: null, ghost: null, dots: [], cursor: NONE, faint: false, hover: NONE };
+    this.view = { cells: [], ink: null, ghost: null, dots: [], cursor: NONE, faint: false, hover: NONE, lasso: [] };
     new ResizeObserver(() => this.show({})).observe(canvas);
   }
 
@@ -56,6 +59,19 @@ export class Board {
     const column = Math.floor((x * canvas.width + grid.left) / grid.part);
     const row = Math.floor((y * canvas.height + grid.top) / grid.part);
     return row * grid.columns + column;
+  }
+
+  /** The cells whose middle is inside of a closed line. @param {Point[]} line */
+  inside(line) {
+    return this.view.cells.flatMap((_, cell) => {
+      const [left, top, wide, high] = this.#box(cell);
+      const [x, y] = [(left + wide / 2) / this.canvas.width, (top + high / 2) / this.canvas.height];
+      const crossed = line.filter((a, i) => {
+        const b = line.at(i - 1) ?? a;
+        return a.y > y !== b.y > y && x < a.x + ((y - a.y) / (b.y - a.y)) * (b.x - a.x);
+      });
+      return crossed.length % 2 ? [cell] : [];
+    });
   }
 
   /** A cell's box in pixels of the screen's canvas: x, y, width, height.
@@ -93,6 +109,7 @@ export class Board {
     if (view.hover !== NONE) this.#outline(view.hover, ratio, "rgba(128, 150, 220, 0.9)");
     const [line, colour] = view.faint ? [1, "rgba(91, 131, 255, 0.6)"] : [2, "#5b83ff"];
     if (view.cursor !== NONE) this.#outline(view.cursor, line * ratio, colour);
+    for (const [wide, colour] of /** @type {const} */ ([[4, "#fff"], [2, "#3a5bc7"]])) this.#draw(view.lasso, wide * ratio, colour);
   }
 
   /** @param {number[]} cells @param {number} alpha */
@@ -132,6 +149,16 @@ export class Board {
     this.context.beginPath();
     this.context.arc(x + 6 * ratio, y + 6 * ratio, 2 * ratio, 0, 2 * Math.PI);
     this.context.fill();
+  }
+
+  /** @param {Point[]} points @param {number} line @param {string} colour */
+  #draw(points, line, colour) {
+    const { context } = this;
+    context.lineWidth = line;
+    context.strokeStyle = colour;
+    context.beginPath();
+    for (const { x, y } of points) context.lineTo(x * this.canvas.width, y * this.canvas.height);
+    context.stroke();
   }
 
   /** @param {number} cell @param {number} line @param {string} colour */

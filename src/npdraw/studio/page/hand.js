@@ -10,6 +10,8 @@ export class Hand {
   /** @type {Stroke | null} */ #stroke = null;
   /** @type {Map<number, number>} */ #painted = new Map();
   #from = NONE; // the cell whose part is being moved
+  /** @type {import("./board.js").Point[] | null} */ #lasso = null; // the line around cells, while it is drawn
+  #around = /** @type {HTMLInputElement} */ (document.getElementById("lasso")); // whether to draw around cells
 
   /**
    * @param {import("./board.js").Board} board @param {import("./history.js").History} history
@@ -44,22 +46,26 @@ export class Hand {
     this.#painted = new Map();
   }
 
-  /** Continue the stroke: put the selected part, nothing, or B's part into a cell, as the tool says.
-   * @param {number} cell */
-  touch(cell) {
+  /** Continue the stroke: put the selected part, nothing, or B's parts into cells, as the tool says.
+   * @param {...number} cells */
+  touch(...cells) {
     const second = this.on.second();
-    if (this.tool === "region" && !second) this.on.lacking();
-    else if (this.tool === "region" && second) this.paint(cell, second[cell]);
-    else this.paint(cell, this.tool === "erase" ? NONE : this.palette.selected);
+    if (this.tool === "region" && !second) return this.on.lacking();
+    const part = this.tool === "erase" ? NONE : this.palette.selected;
+    this.#put(cells.map((cell) => [cell, this.tool === "region" && second ? second[cell] : part]));
   }
 
-  /** Put a part into a cell of the stroke. The cursor follows and says what the cell then has.
-   * @param {number} cell @param {number} part */
+  /** Put a part into a cell of the stroke. @param {number} cell @param {number} part */
   paint(cell, part) {
+    this.#put([[cell, part]]);
+  }
+
+  /** The cursor follows and says what its cell then has. @param {[number, number][]} parts cells and their parts */
+  #put(parts) {
     const stroke = /** @type {Stroke} */ (this.#stroke);
-    this.#painted.set(cell, part);
+    for (const [cell, part] of parts) this.#painted.set(cell, part);
     stroke.set(put(stroke.base, this.#painted));
-    this.on.cursor(cell);
+    this.on.cursor(parts[parts.length - 1][0]);
   }
 
   /** @param {PointerEvent} event */
@@ -76,6 +82,7 @@ export class Hand {
     this.board.show({ hover: NONE, ghost: null, faint: this.tool === "pen" });
     if (this.tool === "pen") this.pen.begin(this.board.at(event), pressure(event));
     else if (this.tool === "part" && part !== NONE) this.#from = cell;
+    else if (this.tool !== "part" && this.#around.checked) this.#lasso = [this.board.at(event)];
     else this.touch(cell);
   }
 
@@ -85,6 +92,9 @@ export class Hand {
     if (this.pen.down) {
       for (const point of event.getCoalescedEvents()) this.pen.line(this.board.at(point), pressure(point));
       this.board.show({ hover: NONE, ghost: null });
+    } else if (this.#lasso) {
+      this.#lasso.push(...event.getCoalescedEvents().map((point) => this.board.at(point)));
+      this.board.show({ lasso: this.#lasso, hover: NONE, ghost: null });
     } else if (this.#from !== NONE) {
       const { present } = this.history;
       const stays = cell === NONE || cell === this.#from;
@@ -110,6 +120,11 @@ export class Hand {
   /** @param {PointerEvent} event */
   #up(event) {
     const [from, to] = [this.#from, this.board.cellAt(event)];
+    if (this.#lasso) {
+      const cells = this.board.inside(this.#lasso);
+      if (cells.length) this.touch(...cells);
+      else if (to !== NONE) this.touch(to); // a click, or a line around no cell's middle
+    }
     this.#end();
     if (from === NONE) return;
     this.board.show({ cells: this.history.present.cells });
@@ -123,6 +138,8 @@ export class Hand {
     this.pen.end();
     this.#stroke = null;
     this.#from = NONE;
+    if (this.#lasso) this.board.show({ lasso: [] });
+    this.#lasso = null;
   }
 }
 
