@@ -1385,7 +1385,7 @@ def test_endings_wait_for_the_picture_that_they_go_on_with(flowing: Callable[...
 
     page.route("**/api/decode", hold)
     studio.go(8)
-    with page.expect_request(lambda request: "evaluations" not in (request.post_data or "evaluations")):
+    with page.expect_request(lambda sent: "decode" in sent.url and "evaluations" not in sent.post_data):
         page.keyboard.press("Delete")
     page.keyboard.press("f")
     sync.expect(page.locator("#endings-hint")).to_have_text("The picture is made first …")
