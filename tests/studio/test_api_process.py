@@ -42,12 +42,17 @@ class Running:
         connection.close()
         return answer.status, data, answer.headers
 
-    def leave(self, path: str, body: Any) -> None:
-        """Ask, and hang up before the answer."""
+    def begin(self, path: str, body: Any) -> socket.socket:
+        """Ask, and do not wait for the answer."""
         sent = json.dumps(body).encode()
         head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1:{self.port}\r\nContent-Type: application/json\r\n"
-        with socket.create_connection(("127.0.0.1", self.port)) as connection:
-            connection.sendall(head.encode() + f"Content-Length: {len(sent)}\r\n\r\n".encode() + sent)
+        connection = socket.create_connection(("127.0.0.1", self.port), timeout=60)
+        connection.sendall(head.encode() + f"Content-Length: {len(sent)}\r\n\r\n".encode() + sent)
+        return connection
+
+    def leave(self, path: str, body: Any) -> None:
+        """Ask, and hang up before the answer."""
+        with self.begin(path, body):
             time.sleep(0.02)
 
     def stop(self) -> tuple[int, str]:
@@ -130,12 +135,18 @@ def test_what_is_no_http_does_no_harm(running: Running) -> None:
 
 
 def test_with_work_under_way_ctrl_c_ends_it_soon() -> None:
+    """Pages that still wait are told so, and nothing else is said."""
     server = Running()
-    for i in range(4):
-        server.leave("/api/complete", {"cells": CELLS, "fixed": FIXED, "particles": 512, "seed": i})
-    begun = time.monotonic()
-    code, said = server.stop()
-    assert code == 0 and said == "" and time.monotonic() - begun < 15
+    with contextlib.ExitStack() as held:
+        bodies = [{"cells": CELLS, "fixed": FIXED, "particles": 512, "seed": i} for i in range(24)]
+        waiting = [held.enter_context(server.begin("/api/complete", body)) for body in bodies]
+        time.sleep(0.2)
+        begun = time.monotonic()
+        code, said = server.stop()
+        assert code == 0 and said == "" and time.monotonic() - begun < 15
+        answers = [connection.recv(64) for connection in waiting]
+        assert all(answer[:12] in (b"", b"HTTP/1.1 200", b"HTTP/1.1 503") for answer in answers)
+        assert any(answer.startswith(b"HTTP/1.1 503") for answer in answers)
 
 
 @pytest.fixture(scope="module")

@@ -52,6 +52,8 @@ def serve(source: str, host: str, port: int, browser: bool, device: str) -> None
             timeout_graceful_shutdown=2,
         )
         logging.getLogger("asyncio").addFilter(Seldom())  # it logs every connection that the system refuses
+        # work that is under way at Ctrl-C ends after `timeout_graceful_shutdown`, which is no error
+        logging.getLogger("uvicorn.error").addFilter(lambda record: "graceful shutdown" not in record.getMessage())
         with contextlib.suppress(KeyboardInterrupt):  # uvicorn has stopped by then
             _Server(config).run(sockets=[listening])
 

@@ -95,8 +95,8 @@ class Lane:
             return bool(self._running or self._waiting)
 
     async def do(self, request: Request, work: Callable[[], T]) -> T:
-        """The result of `work`. Raises `Busy` if its turn does not come in time, and `Gone` if the page disconnects
-        first."""
+        """The result of `work`. Raises `Busy` if its turn does not come in time or the server stops, and `Gone` if the
+        page disconnects first."""
         job = _Job(client_of(request.client.host) if request.client else "", work)
         with self._changed:
             if self._closed:
@@ -114,6 +114,8 @@ class Lane:
             if not job.future.done():
                 raise Gone
             return job.future.result()
+        except asyncio.CancelledError:  # the server stops, and has waited for some time
+            raise Busy from None
         finally:
             watch.cancel()
             job.gone.set()
