@@ -195,7 +195,9 @@ def test_a_run_is_made_longer_by_its_own_name(
     assert main(["train", images, "--out", out, *TINY, "--epochs", "2"]) == 2
     assert f"npdraw train {out} goes on with it, and with --epochs" in capsys.readouterr().err
     for words, epochs in ((["--epochs", "2"], 2), (["--minutes", "0.05"], 4)):  # 2.4 seconds are planned
-        assert main(["train", out, *words, "--device", "cpu", "--quiet"]) == 0
+        assert main(["train", out, *words, "--device", "cpu"]) == 0
+        told = capsys.readouterr().out
+        assert f"start a new run from this one: npdraw train {images} --init {out} --out NEW" in told
         assert store.read_config(Path(out, "config.yaml")).model_stage.epochs == epochs
         rows = [json.loads(line) for line in Path(out, "metrics.jsonl").read_text().splitlines()]
         assert rows[-1]["stage"] == "done" and rows[-2]["step"] == epochs  # 57 images are one step

@@ -367,9 +367,9 @@ def test_one_coloured_picture_makes_a_coloured_set(greys: int, coloured: int, pa
     assert images.train.shape == (len(pictures), 3, 4, 5)
     expected = np.stack([x if x.ndim == 3 else np.dstack([x] * 3) for x in pictures]).transpose(0, 3, 1, 2)
     assert np.array_equal(images.train.numpy(), expected)
-    assert images.notes == (
-        f"{greys:,} grey pictures among {greys + 1:,} read as colour (--colour grey makes all grey)",
-    )
+    named = f"{part}/{1 if part == 'test' else coloured}"
+    among = f"{greys:,} grey pictures among {greys + 1:,} read as colour"
+    assert images.notes == (f"{among} (--colour grey makes all grey; in colour: {named})",)
 
 
 def test_the_note_counts_pictures_that_are_stored_as_grey(tmp_path: Path) -> None:

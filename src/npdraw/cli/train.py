@@ -114,6 +114,9 @@ class Train(Typed):
         derived = f"derived from them:\n{yaml_text(to_dict(run.config))}" if derive.derives(self.target) else ""
         first = timing.text(run.config, run.reached) if timing else ""
         warnings = [] if run.started else cautions(run.config, data)
+        if itself and run.changes and run.reached[0] == "model":
+            goes_on = "only stage two trains longer; to train the prior longer, start a new run from this one: "
+            goes_on += f"npdraw train {config.data.source} --init {out} --out NEW"
         about = [first, goes_on, str(data), *data.notes, *warnings, derived]
         say("\n".join(filter(None, about)), self.quiet)
         if self.dry_run:

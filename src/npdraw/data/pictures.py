@@ -36,7 +36,7 @@ from npdraw.words import first_line, plural
 
 LARGEST_SIDE = 256  # pixels per side of images that need no `--size`
 MOST_BROKEN = 0.25  # the share of files that may be broken
-NAMED, BROKEN = 5, "broken.txt"  # how many broken files a note names; the file that lists all
+NAMED, BROKEN = 5, "broken.txt"  # how many files a note names; the file that lists all
 BLOCK_BYTES = 2**26  # of images that are decoded together
 LIGHT, MOSTLY = 200, 0.9  # paper: more than half of the pixels are at least this light, in this share of the pictures
 LOOKED_AT = 1_000  # most images that are examined for paper
@@ -74,6 +74,7 @@ def prepare_pictures(
     broken: list[str] = []
     greys = enlarged = 0
     lost: list[str] = []
+    coloured: list[str] = []
     size: tuple[str, tuple[int, int]] | None = None  # the first picture and its size
     classes = _classes(everything)
     height, width = reading.box or (LARGEST_SIDE, LARGEST_SIDE)
@@ -96,6 +97,7 @@ def prepare_pictures(
                     good.append(found)
                     labels.append(classes.get(item.label, 0))
                     lost += [item.name] * found.lost
+                    coloured += [] if found.stored_grey else [item.name]
                 if good:
                     writer.add(part, _stack([picture.pixels for picture in good]))
                 greys += sum(picture.stored_grey for picture in good)
@@ -111,9 +113,10 @@ def prepare_pictures(
     writer.names = {"class": tuple(map(str, classes))} if classes else {}
     _note_broken(writer, broken)
     if writer.shapes["train"][1] == 3 and reading.colour == "auto" and greys:
+        few = f"; in colour: {', '.join(coloured)}" if len(coloured) <= NAMED and len(coloured) < greys else ""
         writer.notes.append(
             f"{plural(greys, 'grey picture')} among {len(everything) - len(broken):,} read as colour "
-            "(--colour grey makes all grey)"
+            f"(--colour grey makes all grey{few})"
         )
     if enlarged:
         small = f"{plural(enlarged, 'picture')} smaller than {reading.size} pixels enlarged"
