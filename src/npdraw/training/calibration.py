@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from npdraw import distributions
+from npdraw.data.images import evenly
 from npdraw.decoder import Decoder
 from npdraw.model import IMAGES_AT_ONCE, NPDraw
 from npdraw.noise import to_float64
@@ -81,13 +82,12 @@ def widen(model: NPDraw, validation: Images) -> None:
         return
     assert isinstance(net, Decoder)
     channels, mixtures = c.data.channels, c.decoder.mixtures
-    count = min(len(validation.pixels), max(1, PIXELS // (c.data.height * c.data.width)))
-    index = torch.arange(count) * len(validation.pixels) // count
+    index = evenly(max(1, PIXELS // (c.data.height * c.data.width)), len(validation.pixels))
     images, parses = validation.take_ink(index, model.device, c.data.binarise)
     model.eval()
     with torch.no_grad():
         drawn = parses if c.model_stage.always_parsed else model.encode(images, seed=0)
-        given = [(net(model.render(drawn[i])), images[i]) for i in torch.arange(count).split(IMAGES_AT_ONCE)]
+        given = [(net(model.render(drawn[i])), images[i]) for i in torch.arange(len(index)).split(IMAGES_AT_ONCE)]
     scales = slice(mixtures * (1 + channels), mixtures * (1 + 2 * channels))
 
     def changed(params: Tensor, factor: Tensor, added: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 
 from npdraw import show
 from npdraw.config import Config, ModelStage, PriorStage
+from npdraw.data.images import evenly
 from npdraw.drawing import Drawing, agreement
 from npdraw.evaluation.features import Extractor
 from npdraw.flow import Flow
@@ -282,8 +283,7 @@ def finish(run: Run, model: NPDraw, validation: Images, kept: dict[str, float]) 
     `kept` holds the epoch of stage two that its weights come from, and their score if there is one.
     """
     model.eval()
-    count = min(SCORED, len(validation.pixels))  # evenly spaced: images may be sorted by class
-    index = torch.arange(count) * len(validation.pixels) // count
+    index = evenly(SCORED, len(validation.pixels))
     images, parses = validation.take_ink(index, model.device, run.config.data.binarise)
     bound = model.elbo(images)._asdict() if model.has_likelihood else {}
     scores = {f"validation_{k}": float(v.cpu().double().mean()) for k, v in bound.items()}
